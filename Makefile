@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Builds, tests and installs omptarget-mpi; cargo does the compiling.
+#
+#   make [MPI=openmpi|mpich] [DEBUG=1]   build into build/$(MPI), a folder laid out
+#                                        like an install prefix (with DEBUG=1:
+#                                        build/$(MPI)-debug)
+#   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
+#   make setup                           install what Debian 12 lacks for all this
+#   make demo                            an example on two devices
+#   make check [SUITES="unit …"]         every test, or the suites named
+#   make fmt / lint / fuzz / clean       FUZZ_SECONDS: per fuzz target
+
+MPI ?= openmpi
+# The compiler wrapper decides which MPI is built for. Where the wrapper is not
+# named as on Debian: make MPICC=mpicc.
+MPICC ?= mpicc.$(MPI)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+build := build/$(MPI)$(if $(DEBUG),-debug)
+cargo-dir := build/cargo/$(MPI)
+cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
+cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
+
+.PHONY: all install setup demo check fmt lint fuzz clean
+
+# $(call lay-out,FROM,TO): copies library, executable and headers to a prefix.
+# libomptarget 16 and older find a plugin by one of a few file names; the one of
+# a target that nobody has here leaves every stock plugin in place. Its folder
+# holds nothing else, to be safe on LD_LIBRARY_PATH.
+define lay-out
+@install -d '$2/lib/omptarget-mpi' '$2/bin' '$2/include'
+@install -m 755 '$1/libomptarget_mpi.so' '$2/lib/libomptarget.rtl.mpi.so'
+@ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
+@install -m 755 '$1/llvm-offload-mpi-device' '$2/bin/'
+@install -m 644 include/*.h '$2/include/'
+endef
+
+# Always calls cargo, which knows best what is out of date.
+all:
+	$(cargo) build --locked $(if $(DEBUG),,--release)
+	$(call lay-out,$(cargo-out),$(build))
+
+# Builds nothing, so that root needs no cargo for `sudo make install`.
+install:
+	@test -e $(build)/bin/llvm-offload-mpi-device || \
+	  { echo "nothing to install in $(build): run make first" >&2; exit 1; }
+	$(call lay-out,$(cargo-out),$(DESTDIR)$(PREFIX))
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+setup:
+	@scripts/setup
+
+demo:
+	@scripts/demo
+
+check: setup
+	@scripts/check $(SUITES)
+
+fmt:
+	cargo fmt
+
+lint:
+	cargo fmt --check
+	$(cargo) clippy --locked --all-targets -- -D warnings
+
+fuzz:
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+clean:
+	rm -rf build

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Lines on stderr: errors and warnings always, the rest only when asked for.
+//!
+//! `LIBOMPTARGET_DEBUG` and `LIBOMPTARGET_INFO` are libomptarget's own variables; the
+//! lines follow its style. Each line is one `write`, so lines of several processes do
+//! not mix.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The bit of `LIBOMPTARGET_INFO` that asks plugins about kernels
+/// (`OMP_INFOTYPE_PLUGIN_KERNEL` in LLVM's `Debug.h`).
+pub const INFO_PLUGIN_KERNEL: u32 = 0x10;
+
+fn number(variable: &str) -> u32 {
+    std::env::var(variable).ok().and_then(|v| v.trim().parse().ok()).unwrap_or(0)
+}
+
+fn info_level() -> &'static AtomicU32 {
+    static LEVEL: OnceLock<AtomicU32> = OnceLock::new();
+    LEVEL.get_or_init(|| AtomicU32::new(number("LIBOMPTARGET_INFO")))
+}
+
+/// True if a line of this `LIBOMPTARGET_INFO` kind is wanted.
+pub fn wants_info(bit: u32) -> bool {
+    info_level().load(Relaxed) & bit != 0
+}
+
+/// What `__tgt_set_info_flag` of the program sets: replaces `LIBOMPTARGET_INFO`.
+pub fn set_info_level(level: u32) {
+    info_level().store(level, Relaxed);
+}
+
+/// True if `LIBOMPTARGET_DEBUG` asks for debug lines.
+pub fn wants_debug() -> bool {
+    static DEBUG: OnceLock<bool> = OnceLock::new();
+    *DEBUG.get_or_init(|| number("LIBOMPTARGET_DEBUG") > 0)
+}
+
+fn line(prefix: &str, text: fmt::Arguments<'_>) {
+    // Nothing can be done about a closed stderr.
+    let _ = std::io::stderr().write_all(format!("{prefix}{text}\n").as_bytes());
+}
+
+/// A line that says what failed.
+pub fn error(text: impl fmt::Display) {
+    line("omptarget-mpi: error: ", format_args!("{text}"));
+}
+
+/// A line that says what the user should know although nothing failed.
+pub fn warning(text: impl fmt::Display) {
+    line("omptarget-mpi: warning: ", format_args!("{text}"));
+}
+
+/// A line in the style of libomptarget's debug output; use [`crate::debug!`].
+pub fn debug(text: fmt::Arguments<'_>) {
+    line("TARGET MPI RTL --> ", text);
+}
+
+/// A line in the style of the plugins' info output.
+pub fn info(device: usize, text: fmt::Arguments<'_>) {
+    line("", format_args!("MPI device {device} info: {text}"));
+}
+
+/// Prints a debug line if `LIBOMPTARGET_DEBUG` asks for it; costs a load otherwise.
+#[macro_export]
+macro_rules! debug {
+    ($($arg:tt)*) => {
+        if $crate::base::log::wants_debug() {
+            $crate::base::log::debug(format_args!($($arg)*));
+        }
+    };
+}

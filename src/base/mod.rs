@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What every floor may use: errors, log lines, settings, facts of the node, ELF reading.
+
+pub mod elf;
+pub mod error;
+pub mod log;
+pub mod node;
+pub mod settings;
+
+pub use error::{Error, Result};

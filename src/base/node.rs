@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Facts of the machine this process runs on, and the cores it may use.
+
+use std::mem;
+
+/// Host name, cut to what fits a [`crate::wire::hello::Hello`] by its user.
+pub fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer outlives the call and its length is passed.
+    let rc = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let len = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    if rc == 0 { String::from_utf8_lossy(&name[..len]).into_owned() } else { "unknown".into() }
+}
+
+/// A number that two processes share exactly if they run on one booted machine and see
+/// the same process ids: a hash of the kernel's boot id and the pid namespace.
+pub fn node_id() -> u64 {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let pids = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    // FNV-1a: stable over builds, which std's hasher does not promise.
+    boot.iter()
+        .chain(pids.as_os_str().as_encoded_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Cores that this process may run on now.
+pub fn cores() -> u32 {
+    // SAFETY: CPU_COUNT only reads the set.
+    affinity(0).map_or(1, |set| unsafe { libc::CPU_COUNT(&set) } as u32).max(1)
+}
+
+/// Bytes of memory of this node that a process here may use: physical memory, or the
+/// cgroup's limit where that is less.
+pub fn memory() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let physical = (pages.max(0) as u64).saturating_mul(page.max(0) as u64);
+    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    physical.min(limit.unwrap_or(u64::MAX))
+}
+
+/// Bytes per page of memory.
+pub fn page_size() -> u32 {
+    // SAFETY: sysconf has no preconditions.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u32 }
+}
+
+fn affinity(pid: libc::pid_t) -> Option<libc::cpu_set_t> {
+    // SAFETY: cpu_set_t is a plain bit set, for which all zeros is a value.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: the set outlives the call and its size is passed.
+    let rc = unsafe { libc::sched_getaffinity(pid, mem::size_of_val(&set), &mut set) };
+    (rc == 0).then_some(set)
+}
+
+/// Widens this process's cores to those of the process that started it.
+///
+/// Open MPI binds each rank of a small job to one core; its launcher on the same node is
+/// bound to nothing but what the user chose (`taskset`, a cpuset). To be called before
+/// any thread starts, since threads inherit the cores of their creator.
+pub fn undo_binding() {
+    // SAFETY: getppid has no preconditions.
+    let parent = affinity(unsafe { libc::getppid() });
+    if let (Some(mine), Some(parent)) = (affinity(0), parent) {
+        // SAFETY: both sets are initialised; the macros only read them.
+        let wider = unsafe { libc::CPU_COUNT(&parent) > libc::CPU_COUNT(&mine) };
+        if wider {
+            // A refusal leaves the launcher's binding, which is slower but right.
+            // SAFETY: the set outlives the call and its size is passed.
+            unsafe { libc::sched_setaffinity(0, mem::size_of_val(&parent), &parent) };
+        }
+    }
+}

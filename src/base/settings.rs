@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The environment variables of this project; the table in the README describes them.
+
+use crate::base::{Error, Result};
+use std::time::Duration;
+
+/// Everything a user can set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `OMPTARGET_MPI_BIND=inherit`: keep the core binding that the launcher made.
+    pub inherit_binding: bool,
+    /// `OMPTARGET_MPI_START_TIMEOUT`, seconds: how long to wait for all ranks at start.
+    pub start_timeout: Duration,
+    /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
+    pub memory: Option<u64>,
+    /// `OMPTARGET_MPI_FRAGMENT_SIZE`, bytes: the largest piece of one large transfer.
+    pub fragment: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { inherit_binding: false, start_timeout: Duration::from_secs(60), memory: None, fragment: 16 << 20 }
+    }
+}
+
+impl Settings {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// A value that makes no sense; the text names the variable and the allowed range.
+    pub fn from_env() -> Result<Settings> {
+        Self::read(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
+    }
+
+    fn read(get: impl Fn(&str) -> Option<String>) -> Result<Settings> {
+        let mut s = Settings::default();
+        if let Some(v) = get("OMPTARGET_MPI_BIND") {
+            s.inherit_binding = match v.as_str() {
+                "inherit" => true,
+                "node" => false,
+                _ => return Err(Error::new(format!("OMPTARGET_MPI_BIND={v} is neither 'node' nor 'inherit'"))),
+            };
+        }
+        if let Some(n) = size(&get, "OMPTARGET_MPI_START_TIMEOUT", 1, 86_400)? {
+            s.start_timeout = Duration::from_secs(n);
+        }
+        s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
+        if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", 4096, 1 << 30)? {
+            s.fragment = n;
+        }
+        Ok(s)
+    }
+
+    /// True if the environment names any variable that only a user of MPI devices sets.
+    pub fn any_set() -> bool {
+        std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("OMPTARGET_MPI_"))
+    }
+}
+
+/// A whole number with an optional suffix K, M or G (powers of 1024) within `min..=max`.
+fn size(get: &impl Fn(&str) -> Option<String>, name: &str, min: u64, max: u64) -> Result<Option<u64>> {
+    let Some(text) = get(name) else { return Ok(None) };
+    let (digits, shift) = match text.trim().char_indices().last() {
+        Some((i, 'K' | 'k')) => (&text.trim()[..i], 10),
+        Some((i, 'M' | 'm')) => (&text.trim()[..i], 20),
+        Some((i, 'G' | 'g')) => (&text.trim()[..i], 30),
+        _ => (text.trim(), 0),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .filter(|n| (min..=max).contains(n))
+        .map(Some)
+        .ok_or_else(|| {
+            Error::new(format!("{name}={text} is not a whole number from {min} to {max} (suffixes K, M, G)"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Settings> {
+        Settings::read(|name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.to_string()))
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults() {
+        assert_eq!(read(&[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn sizes_take_suffixes() {
+        assert_eq!(read(&[("OMPTARGET_MPI_MEMORY", "3G")]).unwrap().memory, Some(3 << 30));
+        assert_eq!(read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", " 64k ")]).unwrap().fragment, 65536);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_range() {
+        for bad in ["", "-1", "12x", "0", "K", "99999999999999999999", "17179869184G", "1é"] {
+            let e = read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", bad)]).unwrap_err();
+            assert!(e.to_string().contains("4096 to 1073741824"), "{bad}: {e}");
+        }
+        assert!(read(&[("OMPTARGET_MPI_BIND", "core")]).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Loading device images: from a sealed file in memory, by the system's loader.
+
+use super::memory::memfd;
+use crate::base::{Error, Result, elf, node};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+use memmap2::{Mmap, MmapMut};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+/// As LLVM's host plugin loads images: undefined functions that are never called do no
+/// harm, and images see each other's symbols as their host halves do.
+const FLAGS: i32 = RTLD_LAZY | RTLD_GLOBAL;
+
+/// An image on its way in: memory for it, to be filled by a bulk receive.
+pub struct Parcel {
+    file: File,
+    map: MmapMut,
+    libraries: usize,
+}
+
+impl Parcel {
+    /// Room for `len` bytes, the last `libraries` of which are the host's library list.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn new(len: u64, libraries: u64) -> Result<Parcel> {
+        let file = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
+        file.set_len(len)?;
+        // SAFETY: nobody else has this file.
+        let map = unsafe { MmapMut::map_mut(&file)? };
+        Ok(Parcel { file, map, libraries: libraries as usize })
+    }
+
+    /// The memory to fill.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.map
+    }
+
+    /// Loads what was received.
+    ///
+    /// # Errors
+    /// No image for this machine, or a library or symbol that is missing here.
+    pub fn load(self) -> Result<Image> {
+        let Parcel { file, map, libraries } = self;
+        let end = map.len() - libraries;
+        let parsed = elf::Image::parse(&map[..end], elf::MACHINE).map_err(|e| e.context("the image is"))?;
+        let hints = String::from_utf8_lossy(&map[end..])
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .map(|(name, path)| (name.to_string(), path.to_string()))
+            .collect();
+        drop(map);
+        seal(&file)?;
+        let library = open(&file).or_else(|first| {
+            parsed.needed.iter().for_each(|name| find_library(name, &hints, 0));
+            open(&file).map_err(|e| if e == first { e } else { e.context(first) })
+        });
+        let library = library.map_err(|e| {
+            Error::new(format!(
+                "the image can't be loaded on host {}: {e}; install what is missing there",
+                node::host_name()
+            ))
+        })?;
+        let base = load_address(&library)?;
+        Ok(Image { parsed, base, file, library, rejected: Vec::new() })
+    }
+}
+
+/// Nobody, this process included, can change the file from here on.
+fn seal(file: &File) -> Result<()> {
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is open; the call takes plain numbers.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
+        _ => Err(Error::from(std::io::Error::last_os_error()).context("sealing an image")),
+    }
+}
+
+fn open(file: &File) -> Result<Library> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // SAFETY: loading runs the initialisers of what is loaded: that a device executes
+    // what its host sends is its purpose.
+    unsafe { Library::open(Some(&path), FLAGS) }.map_err(|e| {
+        let text = e.to_string();
+        let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+        Error::new(text.to_string())
+    })
+}
+
+/// Loads a library that the loader did not find for an image, from where the host
+/// process has it, after what it needs itself.
+fn find_library(name: &str, hints: &HashMap<String, String>, depth: u32) {
+    // SAFETY: as in `open`.
+    let load = |what: &str| unsafe { Library::open(Some(what), FLAGS) };
+    if let Ok(found) = load(name) {
+        // Never unloaded: later images may need it too.
+        std::mem::forget(found);
+        return;
+    }
+    let Some(path) = hints.get(name).filter(|_| depth < 16) else { return };
+    let needed = std::fs::read(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
+    needed.iter().flatten().for_each(|dep| find_library(dep, hints, depth + 1));
+    if let Ok(found) = load(path) {
+        std::mem::forget(found);
+    }
+}
+
+fn load_address(library: &Library) -> Result<u64> {
+    /// The head of glibc's `struct link_map` (link.h).
+    #[repr(C)]
+    struct LinkMap {
+        addr: u64,
+    }
+    let mut map: *const LinkMap = std::ptr::null();
+    // A dlopen handle is private to libloading; a second open of the same library by its
+    // own means would need its name. RTLD_DI_LINKMAP takes the handle itself.
+    let handle = raw_handle(library);
+    // SAFETY: the handle is open and the out parameter is a pointer, as this request wants.
+    let rc = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    if rc != 0 || map.is_null() {
+        return Err(Error::new("dlinfo can't tell where an image was loaded"));
+    }
+    // SAFETY: the loader's record lives as long as the library is open.
+    Ok(unsafe { (*map).addr })
+}
+
+fn raw_handle(library: &Library) -> *mut c_void {
+    // SAFETY: read the handle without taking it: from_raw and into_raw are inverse, and
+    // the copy is taken apart again at once without closing it.
+    unsafe { std::ptr::read(library) }.into_raw()
+}
+
+/// A loaded image.
+pub struct Image {
+    parsed: elf::Image,
+    base: u64,
+    file: File,
+    library: Library,
+    /// Copies at addresses that the host could not have; they keep the loader from
+    /// choosing those again.
+    rejected: Vec<Library>,
+}
+
+impl Image {
+    /// What the loader added to every address of the file.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// All addresses of the image.
+    pub fn span(&self) -> Range<u64> {
+        self.at(&self.parsed.span)
+    }
+
+    /// Its writable memory.
+    pub fn data(&self) -> impl Iterator<Item = Range<u64>> {
+        self.parsed.data.iter().map(|r| self.at(r))
+    }
+
+    /// True if `address` is code of this image.
+    #[inline]
+    pub fn has_code(&self, address: u64) -> bool {
+        self.parsed.code.iter().any(|r| self.at(r).contains(&address))
+    }
+
+    fn at(&self, r: &Range<u64>) -> Range<u64> {
+        self.base.wrapping_add(r.start)..self.base.wrapping_add(r.end)
+    }
+
+    /// Loads the image once more, elsewhere.
+    ///
+    /// # Errors
+    /// As [`Parcel::load`].
+    pub fn relocate(&mut self) -> Result<()> {
+        // The loader knows files by device and inode: a new place needs a new file.
+        let copy = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
+        // SAFETY: the file is sealed.
+        let bytes = unsafe { Mmap::map(&self.file)? };
+        std::io::Write::write_all(&mut &copy, &bytes)?;
+        seal(&copy)?;
+        let library = open(&copy)?;
+        self.base = load_address(&library)?;
+        self.rejected.push(std::mem::replace(&mut self.library, library));
+        self.file = copy;
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The device's memory: the arena, the writable parts of images, and everything else
+//! that only this process knows (a kernel's own heap and stack).
+
+use crate::base::{Error, Result};
+use parking_lot::RwLock;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::OnceLock;
+
+/// A file in memory that has no name in any file system.
+///
+/// # Errors
+/// The system's.
+pub fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
+    // SAFETY: the name is a C string; the descriptor is ours alone.
+    unsafe {
+        match libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) {
+            -1 => Err(Error::from(std::io::Error::last_os_error()).context("memfd_create")),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
+    }
+}
+
+struct Arena {
+    range: Range<u64>,
+    file: File,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Memory {
+    arena: OnceLock<Arena>,
+    /// Memory of images that can be written without faulting.
+    data: RwLock<Vec<Range<u64>>>,
+}
+
+impl Memory {
+    /// Maps the arena at an address that the host side chose.
+    ///
+    /// # Errors
+    /// Something lies there, or the arena is mapped already.
+    pub fn start(&self, at: u64, len: u64) -> Result<()> {
+        if self.arena.get().is_some() || len == 0 || at.checked_add(len).is_none() {
+            return Err(Error::new("the arena was mapped before, or has no size"));
+        }
+        // Shared from the start: another process can be given the same memory later.
+        let file = memfd(c"omptarget-mpi-arena", 0)?;
+        file.set_len(len)?;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: NOREPLACE: the call changes nothing that is mapped already.
+        let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file.as_raw_fd(), 0) };
+        if got == libc::MAP_FAILED {
+            let e = Error::from(std::io::Error::last_os_error());
+            return Err(e.context(format_args!("can't map {len} bytes at {at:#x}")));
+        }
+        if got as u64 != at {
+            // SAFETY: this range was mapped just now and nobody knows of it.
+            unsafe { libc::munmap(got, len as usize) };
+            return Err(Error::new(format!("can't map {len} bytes at {at:#x}: the addresses are in use")));
+        }
+        let _ = self.arena.set(Arena { range: at..at + len, file });
+        Ok(())
+    }
+
+    /// Gives memory of the arena that holds nothing any more back to the system.
+    pub fn discard(&self, at: u64, len: u64) {
+        let Some(arena) = self.arena.get() else { return };
+        if len > 0 && arena.range.contains(&at) && len <= arena.range.end - at {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: the arena's own file. A refusal leaves the memory in use, no more.
+            unsafe { libc::fallocate(arena.file.as_raw_fd(), mode, (at - arena.range.start) as i64, len as i64) };
+        }
+    }
+
+    /// Memory of an image that stays writable.
+    pub fn add_data(&self, ranges: impl Iterator<Item = Range<u64>>) {
+        self.data.write().extend(ranges);
+    }
+
+    /// An image that covers `span` is gone.
+    pub fn remove_data(&self, span: &Range<u64>) {
+        self.data.write().retain(|r| !span.contains(&r.start));
+    }
+
+    /// True if the range can be read and written without faulting.
+    #[inline]
+    pub fn is_plain(&self, at: u64, len: u64) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        let within = |r: &Range<u64>| r.start <= at && end <= r.end;
+        self.arena.get().is_some_and(|a| within(&a.range)) || self.data.read().iter().any(within)
+    }
+
+    /// Puts bytes at an address.
+    ///
+    /// # Errors
+    /// An address that can't be written; parts before it may be written.
+    #[inline]
+    pub fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        if self.is_plain(to, bytes.len() as u64) {
+            // SAFETY: the range was just checked; what kernels do with it meanwhile is
+            // the program's business, as with any device memory.
+            unsafe { std::ptr::copy(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+            return Ok(());
+        }
+        let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let remote = libc::iovec { iov_base: to as *mut _, iov_len: bytes.len() };
+        // SAFETY: the kernel checks the remote range and only reads the local one.
+        let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+        checked(n, bytes.len(), to, "written")
+    }
+
+    /// Appends the bytes at an address to `out`.
+    ///
+    /// # Errors
+    /// An address that can't be read; `out` is as before then.
+    #[inline]
+    pub fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        out.reserve(len);
+        let to = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        if self.is_plain(from, len as u64) {
+            // SAFETY: the range was just checked, and the capacity was reserved.
+            unsafe { std::ptr::copy(from as *const u8, to, len) };
+        } else {
+            let local = libc::iovec { iov_base: to.cast(), iov_len: len };
+            let remote = libc::iovec { iov_base: from as *mut _, iov_len: len };
+            // SAFETY: the kernel checks the remote range; the capacity was reserved.
+            let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+            checked(n, len, from, "read")?;
+        }
+        // SAFETY: `len` bytes behind the old end were just written.
+        unsafe { out.set_len(out.len() + len) };
+        Ok(())
+    }
+
+    /// Moves bytes within the device.
+    ///
+    /// # Errors
+    /// An address that can't be read or written.
+    pub fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {
+        if self.is_plain(to, len) && self.is_plain(from, len) {
+            // SAFETY: both ranges were just checked; `copy` lets them overlap.
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        self.read(from, usize::try_from(len).unwrap_or(usize::MAX), &mut bytes)?;
+        self.write(to, &bytes)
+    }
+}
+
+fn checked(n: isize, len: usize, at: u64, done: &str) -> Result<()> {
+    match n {
+        n if n == len as isize => Ok(()),
+        -1 => Err(Error::new(format!("{len} bytes at {at:#x} can't be {done}: {}", std::io::Error::last_os_error()))),
+        n => Err(Error::new(format!("only {n} of {len} bytes at {at:#x} can be {done}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arena_takes_and_gives() {
+        let m = Memory::default();
+        m.start(0x2345_0000_0000, 1 << 20).unwrap();
+        assert!(m.start(0x2346_0000_0000, 1 << 20).is_err());
+        m.write(0x2345_0000_0010, b"hello").unwrap();
+        m.copy(0x2345_0000_0012, 0x2345_0000_0010, 5).unwrap();
+        let mut out = b">".to_vec();
+        m.read(0x2345_0000_0010, 7, &mut out).unwrap();
+        assert_eq!(out, b">hehello");
+        m.discard(0x2345_0000_0000, 4096);
+        m.read(0x2345_0000_0010, 1, &mut out).unwrap();
+        assert_eq!(out.last(), Some(&0));
+    }
+
+    #[test]
+    fn memory_of_ones_own_is_reached_and_wild_addresses_fail() {
+        let m = Memory::default();
+        let own = Box::new(7u64);
+        let at = &raw const *own as u64;
+        let mut out = Vec::new();
+        m.read(at, 8, &mut out).unwrap();
+        assert_eq!(out, 7u64.to_ne_bytes());
+        m.write(at, &9u64.to_ne_bytes()).unwrap();
+        assert_eq!(unsafe { (&raw const *own).read_volatile() }, 9);
+        for wild in [0, 16, u64::MAX - 3, 1 << 62] {
+            assert!(m.read(wild, 8, &mut out).is_err() && m.write(wild, &[1; 8]).is_err());
+            assert!(m.copy(wild, at, 8).is_err() && m.copy(at, wild, 8).is_err());
+        }
+        assert!(m.write(checked as *const () as u64, &[0; 8]).is_err(), "code is not writable");
+        assert_eq!(out.len(), 8);
+    }
+}

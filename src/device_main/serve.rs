@@ -1,0 +1,685 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The serve loop: threads that receive messages and execute them.
+//!
+//! One thread receives, and executes what it receives at once. Before it calls a kernel
+//! it says so in `role`; if it has not come back after some tens of microseconds, the
+//! watching thread takes the role over and receives in its place. So a short kernel
+//! costs no hand-over, and a long one holds nothing up. A thread that comes back from a
+//! kernel and finds its role taken finishes its message and becomes a spare.
+//!
+//! Invariants:
+//! - `role` is even while its thread receives and odd while that thread is in something
+//!   long; only the receiver makes it odd, and whoever makes it even again receives.
+//! - A message that may be executed is in exactly one place: on a thread, in `ready`, in
+//!   the schedule, in a transfer's completion, or in the slot of a running kernel.
+//! - Messages are scheduled inside `Link::drive`, one after the other as they arrive.
+
+use super::executor::Executor;
+use super::fault;
+use super::image::{Image, Parcel};
+use super::memory::Memory;
+use super::output::{self, Output};
+use super::schedule::{Item, Schedule};
+use super::work::Work;
+use crate::base::{Error, Result};
+use crate::debug;
+use crate::link::idle::Idle;
+use crate::link::{Link, OnDone, Peer, Progress, Span};
+use crate::wire::MESSAGE_MAX;
+use crate::wire::command::{Command, Commands};
+use crate::wire::reply::{self, Failure};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How often the watching thread looks: a receiver seen twice in the same kernel is late.
+const WATCH: Duration = Duration::from_micros(50);
+/// The watching thread rests when nothing has run for this long.
+const REST: Duration = Duration::from_millis(50);
+/// Output on its way before a running kernel's further output waits.
+const OUTPUT_AHEAD: usize = 4;
+/// The same for output that a reply must follow.
+const OUTPUT_BEFORE_REPLY: usize = 16;
+/// How often an idle device looks whether its host still lives.
+const PULSE: Duration = Duration::from_millis(250);
+/// Copies within the device from this size on are something long.
+const LONG_COPY: u64 = 1 << 20;
+/// Kernels with no more arguments than this are called without a heap allocation.
+const FEW_ARGS: usize = 16;
+
+/// What the threads share.
+pub struct Server {
+    link: Link,
+    host: usize,
+    host_process: Option<OwnedFd>,
+    crowded: bool,
+    memory: Memory,
+    images: RwLock<BTreeMap<u32, Image>>,
+    executor: Box<dyn Executor>,
+    output: Mutex<Output>,
+    /// The device's own standard error.
+    stderr: std::fs::File,
+    schedule: Mutex<Schedule<Box<Work>>>,
+    ready: Mutex<VecDeque<Box<Work>>>,
+    role: AtomicU64,
+    threads: AtomicUsize,
+    /// Threads that do nothing, the watching one included.
+    spares: AtomicUsize,
+    resting: Mutex<Vec<Thread>>,
+    watched: AtomicBool,
+    watcher_rests: AtomicBool,
+    watcher: Mutex<Option<Thread>>,
+    /// A kernel crashed: nothing is executed any more.
+    lost: AtomicBool,
+    /// The reply to the command that ends the device.
+    farewell: Mutex<Option<Vec<u8>>>,
+}
+
+/// What a step of a message came to.
+enum Step {
+    /// The next command can follow.
+    Next(Box<Work>),
+    /// The message is done.
+    End(Box<Work>),
+    /// The message goes on elsewhere, later.
+    Away,
+}
+
+/// A thread that serves.
+struct Me {
+    slot: usize,
+    receiving: bool,
+}
+
+impl Server {
+    /// A device of the program at rank `host`, whose process is `host_process` if it
+    /// runs on this node.
+    pub fn new(
+        link: Link,
+        host: usize,
+        host_process: Option<OwnedFd>,
+        crowded: bool,
+        executor: Box<dyn Executor>,
+        (output, stderr): (Output, std::fs::File),
+    ) -> Arc<Server> {
+        Arc::new(Server {
+            link,
+            host,
+            host_process,
+            crowded,
+            memory: Memory::default(),
+            images: RwLock::default(),
+            executor,
+            output: Mutex::new(output),
+            stderr,
+            schedule: Mutex::default(),
+            ready: Mutex::default(),
+            role: AtomicU64::new(0),
+            threads: AtomicUsize::new(0),
+            spares: AtomicUsize::new(0),
+            resting: Mutex::default(),
+            watched: AtomicBool::new(false),
+            watcher_rests: AtomicBool::new(false),
+            watcher: Mutex::default(),
+            lost: AtomicBool::new(false),
+            farewell: Mutex::default(),
+        })
+    }
+
+    /// Serves until the host ends the device.
+    pub fn run(self: Arc<Server>) -> ! {
+        let mut me = Me { slot: self.threads.fetch_add(1, Ordering::Relaxed), receiving: true };
+        fault::use_slot(me.slot);
+        self.add_thread();
+        loop {
+            self.receive(&mut me);
+            self.stand_by(&mut me);
+        }
+    }
+
+    fn add_thread(self: &Arc<Server>) {
+        let slot = self.threads.fetch_add(1, Ordering::Relaxed);
+        if slot >= fault::SLOTS {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.spares.fetch_add(1, Ordering::Relaxed);
+        let server = self.clone();
+        let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
+            fault::use_slot(slot);
+            let mut me = Me { slot, receiving: false };
+            server.spares.fetch_sub(1, Ordering::Relaxed);
+            loop {
+                server.stand_by(&mut me);
+                server.receive(&mut me);
+            }
+        });
+        if let Err(e) = spawned {
+            self.die(&Error::from(e).context("can't start a thread"));
+        }
+    }
+
+    /// Ends this process, and with it the job, because it can't go on.
+    fn die(&self, why: &Error) -> ! {
+        let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", crate::base::node::host_name());
+        let _ = (&self.stderr).write_all(line.as_bytes());
+        quit(1)
+    }
+
+    // ---- roles -----------------------------------------------------------------
+
+    /// Marks the start of something that may take long.
+    #[inline]
+    fn begin_long(&self, me: &Me) -> u64 {
+        if !me.receiving {
+            return 0;
+        }
+        let role = self.role.load(Ordering::Relaxed) + 1;
+        // SeqCst against `watch`: either it sees the role or we see that it rests.
+        self.role.store(role, Ordering::SeqCst);
+        if self.watcher_rests.load(Ordering::SeqCst)
+            && let Some(watcher) = &*self.watcher.lock()
+        {
+            watcher.unpark();
+        }
+        role
+    }
+
+    /// Marks its end; the calling thread may find that it is no receiver any more.
+    #[inline]
+    fn end_long(&self, me: &mut Me, role: u64) {
+        if me.receiving {
+            me.receiving = self.role.compare_exchange(role, role + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        }
+    }
+
+    /// Waits until there is something to do for a thread that does not receive, does
+    /// it, and returns when the thread has become the receiver.
+    fn stand_by(self: &Arc<Server>, me: &mut Me) {
+        self.spares.fetch_add(1, Ordering::Relaxed);
+        while !me.receiving {
+            if let Some(work) = self.next_ready() {
+                self.leave_spares();
+                self.execute(me, work);
+                self.spares.fetch_add(1, Ordering::Relaxed);
+            } else if !self.watched.swap(true, Ordering::AcqRel) {
+                me.receiving = self.watch();
+                self.watched.store(false, Ordering::Release);
+                self.wake_one();
+            } else {
+                self.resting.lock().push(std::thread::current());
+                if self.ready.lock().is_empty() && self.watched.load(Ordering::Acquire) {
+                    std::thread::park_timeout(Duration::from_millis(100));
+                }
+                let id = std::thread::current().id();
+                self.resting.lock().retain(|t| t.id() != id);
+            }
+        }
+        self.leave_spares();
+    }
+
+    /// The calling thread gets something to do; the receiver needs someone behind it
+    /// before it may run a kernel.
+    fn leave_spares(self: &Arc<Server>) {
+        if self.spares.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.add_thread();
+        }
+    }
+
+    fn wake_one(&self) {
+        if let Some(thread) = self.resting.lock().pop() {
+            thread.unpark();
+        }
+    }
+
+    /// Watches the receiver; true if its role was taken over, false if there is
+    /// something to execute.
+    fn watch(&self) -> bool {
+        *self.watcher.lock() = Some(std::thread::current());
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            if !self.ready.lock().is_empty() {
+                return false;
+            }
+            let role = self.role.load(Ordering::SeqCst);
+            if role != last {
+                (last, since) = (role, Instant::now());
+            } else if role % 2 == 1 {
+                if self.role.compare_exchange(role, role + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return true;
+                }
+            } else if since.elapsed() > REST {
+                self.watcher_rests.store(true, Ordering::SeqCst);
+                if self.role.load(Ordering::SeqCst) == role && self.ready.lock().is_empty() {
+                    std::thread::park();
+                }
+                self.watcher_rests.store(false, Ordering::SeqCst);
+                continue;
+            }
+            std::thread::sleep(WATCH.max(since.elapsed() / 16));
+        }
+    }
+
+    /// Lets a spare thread execute a message.
+    fn hand_out(&self, work: Box<Work>) {
+        self.ready.lock().push_back(work);
+        self.wake_one();
+        if let Some(watcher) = self.watcher.lock().as_ref().filter(|_| self.watcher_rests.load(Ordering::SeqCst)) {
+            watcher.unpark();
+        }
+    }
+
+    fn next_ready(&self) -> Option<Box<Work>> {
+        self.ready.lock().pop_front()
+    }
+
+    // ---- receiving -------------------------------------------------------------
+
+    /// Receives and executes until the role is taken over.
+    fn receive(self: &Arc<Server>, me: &mut Me) {
+        let mut idle = Idle::new(self.crowded);
+        let mut pulse = Instant::now();
+        while me.receiving {
+            let progress = self.drive();
+            // Without a spare thread a long kernel would end all receiving.
+            if self.spares.load(Ordering::Relaxed) > 0
+                && let Some(work) = self.next_ready()
+            {
+                self.execute(me, work);
+                idle.reset();
+                continue;
+            }
+            if progress == Progress::Made {
+                idle.reset();
+                continue;
+            }
+            if fault::happened() && !self.lost.swap(true, Ordering::AcqRel) {
+                self.give_up();
+            }
+            if self.farewell.lock().is_some() {
+                self.end();
+            }
+            if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.lock().is_pending() {
+                self.send_output(OUTPUT_AHEAD);
+            }
+            if self.lost.load(Ordering::Relaxed) {
+                fault::told();
+            }
+            idle.pause(!self.link.has_bulk());
+            if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
+                pulse = Instant::now();
+                self.check_host();
+            }
+        }
+    }
+
+    /// Makes the link's progress and schedules what arrived.
+    #[inline]
+    fn drive(&self) -> Progress {
+        let driven = self.link.drive(&mut |from, message| {
+            let message = std::mem::replace(message, self.link.buffer());
+            match self.arrived(from, message) {
+                Ok(Some(work)) => self.ready.lock().push_back(work),
+                Ok(None) => {}
+                Err(e) => self.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
+            }
+        });
+        driven.unwrap_or_else(|e| self.die(&e))
+    }
+
+    /// Schedules a message, or obeys it if it concerns the whole device.
+    fn arrived(&self, from: usize, message: Vec<u8>) -> Result<Option<Box<Work>>> {
+        if from != self.host {
+            return Err(Error::new("it is not this device's host"));
+        }
+        let work = Work::new(message, self.link.buffer())?;
+        if work.head().queue != 0 {
+            return Ok(self.schedule.lock().arrive(work));
+        }
+        self.obey(work).map(|()| None)
+    }
+
+    /// Executes a message of the control queue, at once: it comes before whatever is
+    /// received later, also if earlier messages of other queues are not finished.
+    fn obey(&self, mut work: Box<Work>) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut ends = false;
+        let mut rest = Commands::resume(&work.message, work.position);
+        while let Some(command) = rest.next()? {
+            match command {
+                Command::Start { at, len, fragment } => {
+                    self.link.set_fragment(fragment as usize);
+                    outcome = self.memory.start(at, len);
+                }
+                Command::Discard { at, len } => self.memory.discard(at, len),
+                Command::Unload { image } => {
+                    if let Some(image) = self.images.write().remove(&image) {
+                        self.memory.remove_data(&image.span());
+                    }
+                }
+                Command::Shutdown => ends = true,
+                _ => return Err(Error::new("a command of a queue in a message for the device")),
+            }
+        }
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        let reply = work.take_reply();
+        if ends {
+            *self.farewell.lock() = Some(reply);
+            return Ok(());
+        }
+        self.link.send(self.host, reply)
+    }
+
+    /// A kernel crashed: everything that was to be done fails.
+    #[cold]
+    fn give_up(&self) {
+        output::try_flush_stdio();
+        self.send_output(OUTPUT_BEFORE_REPLY);
+        let failure = fault::describe();
+        // SAFETY: `launch` is the only caller of `enter`, with a `Work`.
+        let mut running = unsafe { fault::take_all::<Work>() };
+        // The one that crashed is told first.
+        running.sort_by_key(|(_, crashed)| !crashed);
+        let mut ready = self.ready.lock();
+        let waiting = self.schedule.lock().drain();
+        for mut work in running.into_iter().map(|(work, _)| work).chain(waiting) {
+            work.fail(failure.clone());
+            ready.push_back(work);
+        }
+    }
+
+    /// Ends the device because its host said so.
+    fn end(&self) -> ! {
+        output::flush_stdio();
+        self.send_output(OUTPUT_BEFORE_REPLY);
+        if let Some(reply) = self.farewell.lock().take() {
+            self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
+        }
+        let mut idle = Idle::new(self.crowded);
+        while !self.link.is_flushed() {
+            self.drive();
+            idle.pause(true);
+        }
+        self.link.finish();
+        quit(0)
+    }
+
+    /// Ends the device if its host is no more. (On another node the launcher does so.)
+    fn check_host(&self) {
+        let Some(process) = &self.host_process else { return };
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one record is passed; a time-out of 0 does not block.
+        if unsafe { libc::poll(&mut poll, 1, 0) } == 1 {
+            quit(0);
+        }
+    }
+
+    /// Sends what was printed and not sent; with [`OUTPUT_AHEAD`] only as much as the
+    /// host takes.
+    fn send_output(&self, limit: usize) {
+        // Locked throughout: text must not overtake text.
+        let mut output = self.output.lock();
+        loop {
+            let mut message = self.link.buffer();
+            match output.take(&mut message, reply::begin_output) {
+                Ok(true) => self.link.send_synchronous(self.host, message).unwrap_or_else(|e| self.die(&e)),
+                Ok(false) => return self.link.recycle(message),
+                Err(e) => self.die(&e.context("reading what a region printed")),
+            }
+            while self.link.unfinished_synchronous() >= limit {
+                if limit == OUTPUT_AHEAD {
+                    return;
+                }
+                self.drive();
+            }
+        }
+    }
+
+    // ---- executing -------------------------------------------------------------
+
+    /// Executes a message as far as possible now.
+    fn execute(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) {
+        loop {
+            match self.step(me, work) {
+                Ok(Step::Next(next)) => work = next,
+                Ok(Step::End(work)) => return self.finish(me, work),
+                Ok(Step::Away) => return,
+                Err(e) => self.die(&e),
+            }
+        }
+    }
+
+    fn finish(&self, me: &Me, mut work: Box<Work>) {
+        if self.output.lock().is_pending() {
+            self.send_output(OUTPUT_BEFORE_REPLY);
+        }
+        let reply = work.take_reply();
+        self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
+        let mut ready = VecDeque::new();
+        self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
+        if !ready.is_empty() {
+            self.ready.lock().append(&mut ready);
+        }
+        self.link.recycle(std::mem::take(&mut work.message));
+        if !me.receiving {
+            // The receiver may sleep, having been busy when the reply was submitted.
+            self.drive();
+        }
+    }
+
+    /// Executes the next command. What fails fails the message; the rest of it is then
+    /// skipped, but for the transfers: the other side waits for them.
+    ///
+    /// # Errors
+    /// Nothing that a correct host causes: the device can't go on.
+    #[inline]
+    fn step(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
+        if self.lost.load(Ordering::Relaxed) {
+            work.fail(Failure { lost: true, ..fault::describe() });
+        }
+        if let Some((id, parcel)) = work.parcel.take() {
+            return Ok(Step::Next(self.load(me, work, id, parcel)));
+        }
+        let w = &mut *work;
+        let mut rest = Commands::resume(&w.message, w.position);
+        let command = rest.next()?;
+        w.position = rest.position(&w.message);
+        let sound = w.failure.is_none();
+        let outcome = match command {
+            None => return Ok(Step::End(work)),
+            Some(Command::Receive { to, len, rank, tag }) => {
+                let peer = Peer { rank: rank as usize, tag };
+                return self.receive_data(work, to, len, peer).map(|()| Step::Away);
+            }
+            Some(Command::Send { from, len, rank, tag }) => {
+                let peer = Peer { rank: rank as usize, tag };
+                return self.send_data(work, from, len, peer).map(|()| Step::Away);
+            }
+            Some(Command::Load { image, rank, tag, len, libraries }) => {
+                let peer = Peer { rank: rank as usize, tag };
+                let mut parcel = Parcel::new(len, libraries)?;
+                let bytes = parcel.bytes();
+                // SAFETY: the mapping does not move with the parcel, which the
+                // completion keeps until the transfer is done.
+                let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+                let server = self.clone();
+                let done: OnDone = Box::new(move |result| {
+                    work.parcel = Some((image, parcel));
+                    server.resume(work, result);
+                });
+                self.link.receive_bulk(peer, span, done)?;
+                return Ok(Step::Away);
+            }
+            _ if !sound => Ok(()),
+            Some(Command::Write { to, bytes }) => self.memory.write(to, bytes),
+            Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
+                self.memory.read(from, len as usize, &mut w.reply)
+            }
+            Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
+            Some(Command::Launch { kernel, args }) => {
+                if !self.images.read().values().any(|i| i.has_code(kernel)) {
+                    Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
+                } else if args.iter().len() <= FEW_ARGS {
+                    let mut few = [0; FEW_ARGS];
+                    let n = args.iter().len();
+                    few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
+                    return Ok(self.launch(me, work, kernel, &few[..n]));
+                } else {
+                    let many: Vec<u64> = args.iter().collect();
+                    return Ok(self.launch(me, work, kernel, &many));
+                }
+            }
+            Some(Command::Wait { seq }) => {
+                let waiting = self.schedule.lock().wait(work, seq);
+                return Ok(waiting.map_or(Step::Away, Step::Next));
+            }
+            Some(Command::Copy { to, from, len }) if len < LONG_COPY => self.memory.copy(to, from, len),
+            Some(Command::Copy { to, from, len }) => {
+                let role = self.begin_long(me);
+                let outcome = self.memory.copy(to, from, len);
+                self.end_long(me, role);
+                outcome
+            }
+            Some(Command::Move { image }) => {
+                let role = self.begin_long(me);
+                let outcome = self.relocate(image, &mut w.reply);
+                self.end_long(me, role);
+                outcome
+            }
+            Some(Command::Start { .. } | Command::Discard { .. } | Command::Unload { .. } | Command::Shutdown) => {
+                return Err(Error::new("the host put a command for the device into a queue"));
+            }
+        };
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        Ok(Step::Next(work))
+    }
+
+    fn launch(&self, me: &mut Me, work: Box<Work>, kernel: u64, args: &[u64]) -> Step {
+        fault::enter(me.slot, kernel, work);
+        let role = self.begin_long(me);
+        self.executor.run(kernel, args);
+        output::flush_stdio();
+        self.end_long(me, role);
+        // SAFETY: entered above with a `Work`.
+        match unsafe { fault::leave::<Work>(me.slot) } {
+            Some(work) => Step::Next(work),
+            // Another kernel crashed, and the host was told that this one failed too.
+            None => loop {
+                std::thread::park();
+            },
+        }
+    }
+
+    /// Goes on with a message whose transfer is over.
+    fn resume(&self, mut work: Box<Work>, result: Result<()>) {
+        if let Err(e) = result {
+            work.fail_with(&e);
+        }
+        self.hand_out(work);
+    }
+
+    fn receive_data(self: &Arc<Server>, mut work: Box<Work>, to: u64, len: u64, peer: Peer) -> Result<()> {
+        let server = self.clone();
+        if self.memory.is_plain(to, len) {
+            // SAFETY: the arena and images' data stay mapped; who else writes there
+            // meanwhile is the program's business.
+            let span = unsafe { Span::new(to as *mut u8, len as usize) };
+            return self.link.receive_bulk(peer, span, Box::new(move |result| server.resume(work, result)));
+        }
+        let mut bytes = vec![0u8; len as usize];
+        // SAFETY: the heap block does not move with the vector, which the completion
+        // keeps until the transfer is done.
+        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        let done: OnDone = Box::new(move |result| {
+            if work.failure.is_none()
+                && let Err(e) = server.memory.write(to, &bytes)
+            {
+                work.fail_with(&e);
+            }
+            server.resume(work, result);
+        });
+        self.link.receive_bulk(peer, span, done)
+    }
+
+    fn send_data(self: &Arc<Server>, mut work: Box<Work>, from: u64, len: u64, peer: Peer) -> Result<()> {
+        let server = self.clone();
+        if work.failure.is_none() && self.memory.is_plain(from, len) {
+            // SAFETY: as in `receive_data`.
+            let span = unsafe { Span::new(from as *mut u8, len as usize) };
+            return self.link.send_bulk(peer, span, Box::new(move |result| server.resume(work, result)));
+        }
+        let mut bytes = Vec::new();
+        let read = if work.failure.is_none() { self.memory.read(from, len as usize, &mut bytes) } else { Ok(()) };
+        if let Err(e) = read {
+            work.fail_with(&e);
+        }
+        if work.failure.is_some() {
+            return self.link.refuse_bulk(peer, len as usize, Box::new(move |result| server.resume(work, result)));
+        }
+        // SAFETY: as for the scratch memory of `receive_data`.
+        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        let done: OnDone = Box::new(move |result| {
+            drop(bytes);
+            server.resume(work, result);
+        });
+        self.link.send_bulk(peer, span, done)
+    }
+
+    // ---- images ----------------------------------------------------------------
+
+    fn load(&self, me: &mut Me, mut work: Box<Work>, id: u32, parcel: Parcel) -> Box<Work> {
+        if work.failure.is_some() {
+            return work;
+        }
+        let role = self.begin_long(me);
+        let loaded = parcel.load();
+        self.end_long(me, role);
+        match loaded {
+            Ok(image) => {
+                debug!("image {id} is at {:#x}", image.base());
+                self.memory.add_data(image.data());
+                work.reply.extend_from_slice(&image.base().to_le_bytes());
+                self.images.write().insert(id, image);
+            }
+            Err(e) => work.fail_with(&e),
+        }
+        work
+    }
+
+    fn relocate(&self, id: u32, reply: &mut Vec<u8>) -> Result<()> {
+        let mut images = self.images.write();
+        let image = images.get_mut(&id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
+        self.memory.remove_data(&image.span());
+        image.relocate()?;
+        self.memory.add_data(image.data());
+        reply.extend_from_slice(&image.base().to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Ends this process at once.
+fn quit(code: i32) -> ! {
+    fault::ending();
+    // SAFETY: exit handlers belong to libraries of images whose threads still run.
+    unsafe { libc::_exit(code) }
+}
+
+/// Stack size of threads that run kernels: what a main thread would have.
+fn stack_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the record outlives the call.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
+    match limit.rlim_cur {
+        bytes if known && bytes != libc::RLIM_INFINITY => (bytes as usize).max(8 << 20),
+        _ => 64 << 20,
+    }
+}

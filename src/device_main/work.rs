@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! One command message being executed.
+
+use super::image::Parcel;
+use super::schedule::Item;
+use crate::base::{Error, Result};
+use crate::wire::command::{Commands, Head};
+use crate::wire::reply::{self, Failure};
+
+/// See the module.
+pub struct Work {
+    head: Head,
+    /// The message.
+    pub message: Vec<u8>,
+    /// How far it was executed.
+    pub position: usize,
+    /// The reply so far.
+    pub reply: Vec<u8>,
+    /// Why it failed: nothing more of it is executed.
+    pub failure: Option<Failure>,
+    /// An image that was received and is to be loaded, with its number.
+    pub parcel: Option<(u32, Parcel)>,
+}
+
+impl Work {
+    /// Begins to execute a message; `reply` is an empty buffer.
+    ///
+    /// # Errors
+    /// No command message.
+    pub fn new(message: Vec<u8>, mut reply: Vec<u8>) -> Result<Box<Work>> {
+        let (head, rest) = Commands::open(&message)?;
+        let position = rest.position(&message);
+        reply::begin_done(&mut reply, head.seq);
+        Ok(Box::new(Work { head, message, position, reply, failure: None, parcel: None }))
+    }
+
+    /// Nothing more of the message is executed; the first reason stays.
+    pub fn fail_with(&mut self, error: &Error) {
+        self.failure.get_or_insert_with(|| Failure { text: error.to_string(), ..Failure::default() });
+    }
+
+    /// The message to answer with.
+    pub fn take_reply(&mut self) -> Vec<u8> {
+        if let Some(failure) = &self.failure {
+            reply::failed(&mut self.reply, self.head.seq, failure);
+        }
+        std::mem::take(&mut self.reply)
+    }
+}
+
+impl Item for Box<Work> {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+}

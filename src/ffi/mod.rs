@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What C sees: the `__tgt_rtl_*` functions of a libomptarget plugin, as LLVM 16 defines
+//! them in `omptargetplugin.h`.
+//!
+//! A function checks its arguments, catches panics, tells the user what failed, and
+//! calls one function below. No logic here.
+
+pub mod types;
+
+use crate::base::{Error, Result, elf, log};
+use crate::debug;
+use crate::plugin::device::Device;
+use crate::plugin::image::Entry;
+use crate::plugin::queue::{Event, Queue};
+use crate::plugin::{Plugin, start};
+use parking_lot::Mutex;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use types::*;
+
+/// What a function returns when it has done its work (`OFFLOAD_SUCCESS`).
+const SUCCESS: i32 = 0;
+/// What it returns otherwise (`OFFLOAD_FAIL`).
+const FAIL: i32 = !0;
+
+static PLUGIN: OnceLock<Option<Plugin>> = OnceLock::new();
+/// Programs and libraries with images that are registered now.
+static REGISTERED: AtomicUsize = AtomicUsize::new(0);
+static EXITING: AtomicBool = AtomicBool::new(false);
+static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
+
+/// An image that was loaded on a device, and the table that libomptarget reads of it.
+struct LoadedImage {
+    device: i32,
+    /// Identifies it to libomptarget.
+    image: usize,
+    id: u32,
+    table: Box<TargetTable>,
+    /// What `table` points to.
+    _entries: Box<[OffloadEntry]>,
+}
+
+// SAFETY: the pointers lead to constants of the program and into the entries beside them.
+unsafe impl Send for LoadedImage {}
+
+/// The boundary of every export: no panic and no error leaves it but as `failure`.
+#[inline]
+fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(result)) => result,
+        Ok(Err(Error::Told)) => failure,
+        Ok(Err(Error::Text(text))) => {
+            log::error(format_args!("{operation}: {text}"));
+            failure
+        }
+        Err(_) => {
+            log::error(format_args!("{operation}: internal error, see above"));
+            failure
+        }
+    }
+}
+
+#[inline]
+fn done(result: Result<()>) -> Result<i32> {
+    result.map(|()| SUCCESS)
+}
+
+/// The plugin, started by the first call.
+fn plugin() -> Result<&'static Plugin> {
+    let plugin = PLUGIN.get_or_init(|| match start::start() {
+        Ok(None) => None,
+        Ok(Some(plugin)) => {
+            // SAFETY: the handler is a function of this library, which is never unloaded.
+            unsafe { libc::atexit(on_exit) };
+            Some(plugin)
+        }
+        Err(e) => {
+            if let Error::Text(text) = e {
+                log::error(text);
+            }
+            // The user asked for MPI devices; without them the program must not go on
+            // as if it had them. SAFETY: nothing of this process needs an orderly end.
+            unsafe { libc::_exit(1) }
+        }
+    });
+    plugin.as_ref().ok_or(Error::Told)
+}
+
+fn finish() {
+    if let Some(Some(plugin)) = PLUGIN.get() {
+        plugin.finish();
+    }
+}
+
+/// LLVM 16 registers its plugins before the loader's own exit handler, so that this runs
+/// when all images are gone; with 14 and 15 it runs first, and the last image's
+/// destructor kernels are still to come.
+extern "C" fn on_exit() {
+    EXITING.store(true, Ordering::SeqCst);
+    if REGISTERED.load(Ordering::SeqCst) == 0 {
+        guard("exit", (), || {
+            finish();
+            Ok(())
+        });
+    }
+}
+
+/// The queue of an async info that has one; the count of its owners stays as it is.
+///
+/// # Safety
+/// A `Queue` that is not null was put there by [`queue_of`].
+#[inline]
+unsafe fn peek(info: &AsyncInfo) -> Option<ManuallyDrop<Arc<Queue>>> {
+    let queue = info.queue.cast::<Queue>().cast_const();
+    // SAFETY: the caller's promise; ManuallyDrop leaves the async info its share.
+    (!queue.is_null()).then(|| ManuallyDrop::new(unsafe { Arc::from_raw(queue) }))
+}
+
+/// The queue of an async info; made if it has none yet.
+///
+/// # Safety
+/// `info` is null or points to an async info of libomptarget.
+#[inline]
+unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<ManuallyDrop<Arc<Queue>>> {
+    // SAFETY: the caller's promise.
+    let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
+    // SAFETY: only this function fills it.
+    if let Some(queue) = unsafe { peek(info) } {
+        if queue.port != device.number {
+            return Err(Error::new(format!("the async info belongs to device {}, not {}", queue.port, device.number)));
+        }
+        return Ok(queue);
+    }
+    info.queue = Arc::into_raw(device.queue()).cast_mut().cast();
+    // SAFETY: filled just now.
+    unsafe { peek(info) }.ok_or(Error::Told)
+}
+
+/// Does something on a queue of its own and waits for it.
+fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Result<i32> {
+    let queue = device.queue();
+    let called = call(&queue);
+    done(device.synchronize(queue).and(called))
+}
+
+fn size_of_copy(size: i64) -> Result<u64> {
+    u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes")))
+}
+
+// ---- start and end -----------------------------------------------------------------
+
+/// Starts the plugin: MPI, and the meeting of all ranks of the job.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_init_plugin() -> i32 {
+    guard("starting", FAIL, || {
+        let _ = plugin();
+        Ok(SUCCESS)
+    })
+}
+
+/// libomptarget calls this once per library that goes; the end comes with the process's.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_deinit_plugin() -> i32 {
+    SUCCESS
+}
+
+/// Number of MPI devices; 0 lets libomptarget use its own host plugin.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
+    guard("number_of_devices", 0, || Ok(plugin()?.devices.len() as i32))
+}
+
+/// A program or library with images appears.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_register_lib(_desc: *mut BinDesc) -> i32 {
+    REGISTERED.fetch_add(1, Ordering::SeqCst);
+    SUCCESS
+}
+
+/// A program or library with images goes: the devices unload them.
+///
+/// # Safety
+/// `desc` is what `register_lib` was called with.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
+    guard("unregister_lib", FAIL, || {
+        // SAFETY: the caller's promise: a record with as many images as it says, or null.
+        let images = unsafe {
+            match desc.as_ref() {
+                Some(d) if d.num_device_images > 0 => {
+                    std::slice::from_raw_parts(d.device_images, d.num_device_images as usize)
+                }
+                _ => &[],
+            }
+        };
+        let gone = |l: &mut LoadedImage| images.iter().any(|i| i.image_start as usize == l.image);
+        let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
+        let unloaded = gone.iter().try_for_each(|l| plugin()?.device(l.device)?.unload(l.id));
+        if REGISTERED.fetch_sub(1, Ordering::SeqCst) == 1 && EXITING.load(Ordering::SeqCst) {
+            finish();
+        }
+        done(unloaded)
+    })
+}
+
+/// Takes the program's `requires` directives.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
+    /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
+    const UNIFIED_SHARED_MEMORY: i64 = 8;
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if flags & UNIFIED_SHARED_MEMORY != 0 && !SAID.swap(true, Ordering::Relaxed) {
+        log::warning(
+            "the program requires unified_shared_memory, but MPI devices have memory of their own: \
+             a region that uses unmapped host memory will fail",
+        );
+    }
+    flags
+}
+
+/// Starts a device; the plugin's start did so already.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
+    guard("init_device", FAIL, || done(plugin()?.device(id).map(|d| debug!("{} is used", d.name()))))
+}
+
+/// Ends a device; the process's end does so.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_deinit_device(_id: i32) -> i32 {
+    SUCCESS
+}
+
+/// Sets what `LIBOMPTARGET_INFO` would.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_set_info_flag(flags: u32) {
+    log::set_info_level(flags);
+}
+
+/// Prints what is known of a device.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_print_device_info(id: i32) {
+    guard("print_device_info", (), || {
+        crate::plugin::print(plugin()?.device(id)?.info().as_bytes());
+        Ok(())
+    });
+}
+
+// ---- images ------------------------------------------------------------------------
+
+/// The bytes of an image.
+///
+/// # Safety
+/// `image` is null or points to an image descriptor of the program.
+unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
+    // SAFETY: the caller's promise; the image is a constant of the program.
+    unsafe {
+        let image = image.as_ref().ok_or_else(|| Error::new("the image is null"))?;
+        let len = (image.image_end as usize).checked_sub(image.image_start as usize);
+        let len = len.filter(|_| !image.image_start.is_null()).ok_or_else(|| Error::new("the image has no bytes"))?;
+        Ok(std::slice::from_raw_parts(image.image_start.cast(), len))
+    }
+}
+
+/// 1 if the image is for these devices.
+///
+/// # Safety
+/// `image` is null or points to an image descriptor of the program.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i32 {
+    guard("is_valid_binary", 0, || {
+        let machine = plugin()?.device(0)?.hello.machine;
+        // SAFETY: the caller's promise.
+        let checked = elf::check(unsafe { bytes_of(image) }?, machine);
+        checked.as_ref().unwrap_or_else(|e| {
+            debug!("an image is not for MPI devices: {e}");
+            &()
+        });
+        Ok(i32::from(checked.is_ok()))
+    })
+}
+
+/// The same; `info` says for which processor the image was built, which the image does
+/// as well.
+///
+/// # Safety
+/// As `is_valid_binary`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_is_valid_binary_info(image: *mut DeviceImage, _info: *mut ImageInfo) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { __tgt_rtl_is_valid_binary(image) }
+}
+
+/// 1 if images without code are wanted.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
+    0
+}
+
+/// Loads an image on a device; null on failure.
+///
+/// # Safety
+/// `image` points to an image descriptor of the program.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage) -> *mut TargetTable {
+    guard("load_binary", ptr::null_mut(), || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise: an image, with entries from begin to end.
+        let (file, host) = unsafe {
+            let file = bytes_of(image)?;
+            let (begin, end) = ((*image).entries_begin, (*image).entries_end);
+            let n = (end as usize).saturating_sub(begin as usize) / size_of::<OffloadEntry>();
+            (file, if n == 0 { &[] } else { std::slice::from_raw_parts(begin, n) })
+        };
+        let key = file.as_ptr() as usize;
+        let mut loaded = LOADED.lock();
+        if let Some(l) = loaded.iter_mut().find(|l| l.device == id && l.image == key) {
+            return Ok(&raw mut *l.table);
+        }
+        // SAFETY: entry names are C strings of the program.
+        let name = |e: &OffloadEntry| unsafe { CStr::from_ptr(e.name) }.to_string_lossy().into_owned();
+        let entries: Vec<Entry> = host.iter().map(|e| Entry { name: name(e), size: e.size as u64 }).collect();
+        let (image_id, addresses) = device.load(file, &entries)?;
+        debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
+        let on_device = |(e, at): (&OffloadEntry, u64)| OffloadEntry { addr: at as *mut c_void, ..*e };
+        let mut entries: Box<[OffloadEntry]> = host.iter().zip(addresses).map(on_device).collect();
+        let range = entries.as_mut_ptr_range();
+        let mut table = Box::new(TargetTable { entries_begin: range.start, entries_end: range.end });
+        let result = &raw mut *table;
+        loaded.push(LoadedImage { device: id, image: key, id: image_id, table, _entries: entries });
+        Ok(result)
+    })
+}
+
+// ---- memory ------------------------------------------------------------------------
+
+/// Takes memory of a kind (`TargetAllocTy`); null on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, _host: *mut c_void, kind: i32) -> *mut c_void {
+    guard("data_alloc", ptr::null_mut(), || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let device = plugin.device(id)?;
+        let at = match kind {
+            ALLOC_DEFAULT | ALLOC_DEVICE => device.alloc(size)?,
+            ALLOC_HOST => plugin.alloc_host(size)?,
+            ALLOC_SHARED => {
+                return Err(Error::new(format!(
+                    "no memory can be shared between the program and {}; allocate it on one side and map it",
+                    device.name()
+                )));
+            }
+            other => return Err(Error::new(format!("unknown kind {other} of memory"))),
+        };
+        debug!("{}: {size} bytes of kind {kind} at {at:#x}", device.name());
+        Ok(at as *mut c_void)
+    })
+}
+
+/// Gives memory back.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_delete(id: i32, at: *mut c_void, _kind: i32) -> i32 {
+    guard("data_delete", FAIL, || {
+        let plugin = plugin()?;
+        debug!("device {id}: {at:p} is free");
+        done(plugin.free(plugin.device(id)?, at as u64))
+    })
+}
+
+/// Host memory needs no lock to be copied from and to.
+///
+/// # Safety
+/// `locked` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_lock(_id: i32, host: *mut c_void, _size: i64, locked: *mut *mut c_void) -> i32 {
+    if locked.is_null() {
+        return FAIL;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *locked = host };
+    SUCCESS
+}
+
+/// The counterpart of `data_lock`.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_unlock(_id: i32, _host: *mut c_void) -> i32 {
+    SUCCESS
+}
+
+// ---- transfers ---------------------------------------------------------------------
+
+/// Copies to the device.
+///
+/// # Safety
+/// `host[..size]` is readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_submit(id: i32, target: *mut c_void, host: *mut c_void, size: i64) -> i32 {
+    guard("data_submit", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let device = plugin.device(id)?;
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise; the queue is synchronized before the return.
+        at_once(device, |queue| unsafe { plugin.submit((device, target as u64), host.cast(), size, queue) })
+    })
+}
+
+/// Copies to the device as a part of a queue.
+///
+/// # Safety
+/// `host[..size]` is readable, and if large, until the queue is synchronized; `info` is
+/// an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
+    id: i32,
+    target: *mut c_void,
+    host: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_submit", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let device = plugin.device(id)?;
+        debug!("device {id}: {size} bytes from host {host:p} to {target:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let queue = queue_of(device, info)?;
+            done(plugin.submit((device, target as u64), host.cast(), size, &queue))
+        }
+    })
+}
+
+/// Copies from the device.
+///
+/// # Safety
+/// `host[..size]` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_retrieve(id: i32, host: *mut c_void, target: *mut c_void, size: i64) -> i32 {
+    guard("data_retrieve", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let device = plugin.device(id)?;
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise; the queue is synchronized before the return.
+        at_once(device, |queue| unsafe { plugin.retrieve(host.cast(), (device, target as u64), size, queue) })
+    })
+}
+
+/// Copies from the device as a part of a queue.
+///
+/// # Safety
+/// `host[..size]` is writable until the queue is synchronized; `info` is an async info
+/// of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
+    id: i32,
+    host: *mut c_void,
+    target: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_retrieve", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let device = plugin.device(id)?;
+        debug!("device {id}: {size} bytes from {target:p} to host {host:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let queue = queue_of(device, info)?;
+            done(plugin.retrieve(host.cast(), (device, target as u64), size, &queue))
+        }
+    })
+}
+
+/// 1: any two devices can copy to each other. (LLVM's spelling.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_is_data_exchangable(source: i32, destination: i32) -> i32 {
+    guard("is_data_exchangable", 0, || {
+        let plugin = plugin()?;
+        plugin.device(source).and(plugin.device(destination)).map(|_| 1)
+    })
+}
+
+/// Copies between devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_exchange(
+    source: i32,
+    from: *mut c_void,
+    destination: i32,
+    to: *mut c_void,
+    size: i64,
+) -> i32 {
+    guard("data_exchange", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        at_once(device, |queue| device.exchange(queue, from as u64, other, to as u64, size))
+    })
+}
+
+/// Copies between devices as a part of a queue of the source.
+///
+/// # Safety
+/// `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
+    source: i32,
+    from: *mut c_void,
+    destination: i32,
+    to: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_exchange", FAIL, || {
+        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        debug!("{size} bytes from device {source} {from:p} to device {destination} {to:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        let queue = unsafe { queue_of(device, info)? };
+        done(device.exchange(&queue, from as u64, other, to as u64, size))
+    })
+}
+
+// ---- kernels and queues ------------------------------------------------------------
+
+/// Launches a kernel as a part of a queue.
+///
+/// # Safety
+/// `args` and `offsets` have as many elements as `kernel` says; `info` is an async info
+/// of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
+    id: i32,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    kernel: *mut KernelArgs,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("launch_kernel", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let (queue, args, offsets) = unsafe {
+            let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
+            let n = kernel.num_args as usize;
+            let (args, offsets) = match n {
+                0 => (&[][..], &[][..]),
+                n => (std::slice::from_raw_parts(args, n), std::slice::from_raw_parts(offsets, n)),
+            };
+            (queue_of(device, info)?, args, offsets)
+        };
+        if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
+            log::info(
+                device.number,
+                format_args!("Launching kernel {} with {} arguments", device.kernel_name(entry as u64), args.len()),
+            );
+        }
+        let args = args.iter().zip(offsets).map(|(&arg, &offset)| arg.wrapping_byte_offset(offset) as u64);
+        done(device.launch(&queue, entry as u64, args))
+    })
+}
+
+/// Waits for everything in a queue.
+///
+/// # Safety
+/// `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) -> i32 {
+    guard("synchronize", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise; the queue was put there by `queue_of`, and the
+        // async info gives its share up.
+        let queue = unsafe {
+            let info = info.as_mut().ok_or_else(|| Error::new("the async info is null"))?;
+            let queue = peek(info);
+            info.queue = ptr::null_mut();
+            queue
+        };
+        done(queue.map_or(Ok(()), |queue| device.synchronize(ManuallyDrop::into_inner(queue))))
+    })
+}
+
+/// Tells libomptarget, by a null `Queue`, whether everything in a queue is done.
+///
+/// # Safety
+/// `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_query_async(id: i32, info: *mut AsyncInfo) -> i32 {
+    guard("query_async", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
+        // SAFETY: put there by `queue_of`.
+        let Some(queue) = (unsafe { peek(info) }) else { return Ok(SUCCESS) };
+        let result = device.query(&queue);
+        if !matches!(result, Ok(false)) {
+            info.queue = ptr::null_mut();
+            drop(ManuallyDrop::into_inner(queue));
+        }
+        done(result.map(drop))
+    })
+}
+
+/// Makes an async info for an interop object.
+///
+/// # Safety
+/// `info` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_init_async_info(_id: i32, info: *mut *mut AsyncInfo) -> i32 {
+    guard("init_async_info", FAIL, || {
+        // SAFETY: the caller's promise. libomptarget has no call that frees it.
+        let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
+        *info = Box::into_raw(Box::new(AsyncInfo { queue: ptr::null_mut() }));
+        Ok(SUCCESS)
+    })
+}
+
+/// MPI devices have no native handles for an interop object.
+///
+/// # Safety
+/// `info` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_init_device_info(id: i32, info: *mut DeviceInfo, error: *mut *const c_char) -> i32 {
+    let known = guard("init_device_info", FAIL, || done(plugin()?.device(id).map(drop)));
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(info) = info.as_mut() {
+            *info = DeviceInfo { context: ptr::null_mut(), device: ptr::null_mut() };
+        }
+        if known != SUCCESS && !error.is_null() {
+            *error = c"there is no such MPI device".as_ptr();
+        }
+    }
+    known
+}
+
+// ---- events ------------------------------------------------------------------------
+
+/// The event that a handle stands for; its count of owners stays as it is.
+///
+/// # Safety
+/// `event` is null or a handle of `create_event` that was not destroyed.
+unsafe fn event_of(event: *mut c_void) -> Result<ManuallyDrop<Arc<Event>>> {
+    if event.is_null() {
+        return Err(Error::new("the event is null"));
+    }
+    // SAFETY: the caller's promise.
+    Ok(ManuallyDrop::new(unsafe { Arc::from_raw(event.cast::<Event>().cast_const()) }))
+}
+
+/// Makes an event.
+///
+/// # Safety
+/// `event` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_create_event(_id: i32, event: *mut *mut c_void) -> i32 {
+    guard("create_event", FAIL, || {
+        // SAFETY: the caller's promise.
+        let event = unsafe { event.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
+        *event = Arc::into_raw(Arc::new(Event::default())).cast_mut().cast();
+        Ok(SUCCESS)
+    })
+}
+
+/// Records an event behind what is in a queue.
+///
+/// # Safety
+/// `event` is a live event; `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_record_event(id: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
+    guard("record_event", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let (event, queue) = unsafe { (event_of(event)?, queue_of(device, info)?) };
+        device.record(&event, &queue);
+        Ok(SUCCESS)
+    })
+}
+
+/// Lets a queue go on only when an event is complete.
+///
+/// # Safety
+/// `event` is a live event; `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_wait_event(id: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
+    guard("wait_event", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let (event, queue) = unsafe { (event_of(event)?, queue_of(device, info)?) };
+        done(device.wait_event(&event, &queue))
+    })
+}
+
+/// Waits until an event is complete.
+///
+/// # Safety
+/// `event` is a live event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_sync_event(id: i32, event: *mut c_void) -> i32 {
+    guard("sync_event", FAIL, || {
+        // SAFETY: the caller's promise.
+        let event = unsafe { event_of(event)? };
+        done(plugin()?.device(id)?.sync_event(&event))
+    })
+}
+
+/// Destroys an event.
+///
+/// # Safety
+/// `event` is a live event; it is none from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_destroy_event(_id: i32, event: *mut c_void) -> i32 {
+    guard("destroy_event", FAIL, || {
+        // SAFETY: the caller's promise.
+        drop(ManuallyDrop::into_inner(unsafe { event_of(event)? }));
+        Ok(SUCCESS)
+    })
+}

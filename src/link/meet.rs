@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Starting MPI together with the other ranks, and learning who is who.
+
+use crate::base::settings::Settings;
+use crate::base::{Error, Result, log, node};
+use crate::mpi::{self, Mpi};
+use crate::wire::hello::{HELLO_LEN, Hello, Job, Role};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A launcher of MPI programs, as its environment shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// Open MPI's mpirun.
+    OpenMpi,
+    /// MPICH's Hydra, or another that speaks its PMI protocol.
+    Pmi,
+    /// Some launcher that speaks PMIx.
+    Pmix,
+}
+
+/// The launcher that started this process, and the number of ranks if it tells.
+pub fn launcher() -> Option<(Launcher, Option<usize>)> {
+    launcher_in(|name| std::env::var(name).ok())
+}
+
+fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option<usize>)> {
+    let number = |name| get(name).and_then(|v| v.parse().ok());
+    if let Some(size) = get("OMPI_COMM_WORLD_SIZE") {
+        Some((Launcher::OpenMpi, size.parse().ok()))
+    } else if get("PMI_RANK").is_some() || get("PMI_FD").is_some() {
+        Some((Launcher::Pmi, number("PMI_SIZE")))
+    } else if get("PMIX_RANK").is_some() {
+        Some((Launcher::Pmix, number("SLURM_NTASKS")))
+    } else {
+        None
+    }
+}
+
+/// Fails if the launcher and the MPI library can't work together: each rank would find
+/// itself alone.
+///
+/// # Errors
+/// The text names both.
+fn check_launcher() -> Result<()> {
+    let library = mpi::library();
+    let wrong = match launcher() {
+        Some((Launcher::OpenMpi, _)) => !library.contains("Open MPI"),
+        Some((Launcher::Pmi, _)) => library.contains("Open MPI") && std::env::var_os("PMI_FD").is_some(),
+        _ => false,
+    };
+    if !wrong {
+        return Ok(());
+    }
+    let other = if library.contains("Open MPI") { "an MPICH-like launcher" } else { "Open MPI's mpirun" };
+    Err(Error::new(format!(
+        "this build of omptarget-mpi is for {library}, but the job was started by {other}; \
+         use the launcher of the same MPI, or the build for the other one"
+    )))
+}
+
+/// Starts MPI and learns who is who; every rank of the job does this.
+///
+/// # Errors
+/// A job that can't work; MPI is ended again, and the text is `Told` but on one rank.
+pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
+    check_launcher()?;
+    if !settings.inherit_binding {
+        node::undo_binding();
+    }
+    let watchdog = Watchdog::start(role, settings.start_timeout);
+    let mut mpi = Mpi::start()?;
+    let mine = Hello::of_this_process(role, mpi::library());
+    let records = mpi.all_gather(&mine.encode())?;
+    let hellos: Vec<Result<Hello>> = records.chunks(HELLO_LEN).map(Hello::decode).collect();
+    watchdog.stop();
+    match Job::of(&hellos) {
+        Ok(job) => Ok((mpi, hellos.into_iter().flatten().collect(), job)),
+        Err(e) => {
+            let first = mpi.rank == 0;
+            mpi.finish();
+            Err(if first { e } else { Error::Told })
+        }
+    }
+}
+
+/// Ends the process if the other ranks do not show up: MPI itself may wait for ever.
+struct Watchdog(Arc<(Mutex<bool>, Condvar)>);
+
+impl Watchdog {
+    fn start(role: Role, limit: Duration) -> Watchdog {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let theirs = shared.clone();
+        std::thread::spawn(move || {
+            let mut stopped = theirs.0.lock();
+            if !*stopped && theirs.1.wait_for(&mut stopped, limit).timed_out() && !*stopped {
+                let (me, other) = match role {
+                    Role::Host => ("the program", "the device processes"),
+                    Role::Device => ("this device", "the program or another device"),
+                };
+                log::error(format_args!(
+                    "{me} on host {} has waited {} s for {other} to start MPI; a program without target regions, \
+                     or without this plugin on its LD_LIBRARY_PATH, never does \
+                     (OMPTARGET_MPI_START_TIMEOUT sets the limit)",
+                    node::host_name(),
+                    limit.as_secs()
+                ));
+                // SAFETY: _exit may be called from anywhere; exit handlers could wait
+                // for the thread that hangs.
+                unsafe { libc::_exit(1) };
+            }
+        });
+        Watchdog(shared)
+    }
+
+    fn stop(self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_told_by_their_variables() {
+        let of =
+            |pairs: &[(&str, &str)]| launcher_in(|name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.to_string()));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "3"), ("PMIX_RANK", "0")]), Some((Launcher::OpenMpi, Some(3))));
+        assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((Launcher::Pmi, Some(2))));
+        assert_eq!(of(&[("PMIX_RANK", "1")]), Some((Launcher::Pmix, None)));
+    }
+}

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Moves messages and bulk data between ranks, in order, without waiting.
+//!
+//! Any thread may [`Link::submit`] at any time. One thread at a time [`Link::drive`]s:
+//! it makes the transport's progress, starts what the others submitted meanwhile, and
+//! hands out what arrived. What a message means is not known here.
+
+pub mod idle;
+pub mod meet;
+
+use crate::base::{Error, Result};
+use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
+use crate::wire::MESSAGE_MAX;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Receives for messages that are posted ahead.
+const POSTED: usize = 8;
+/// Pieces of one bulk transfer that are under way at once.
+const WINDOW: usize = 4;
+/// Message buffers kept for reuse.
+const SPARES: usize = 64;
+
+/// What moves the bytes: MPI in a job, queues in memory in tests.
+pub trait Transport: Send {
+    /// Starts a send; see [`Mpi::send`].
+    ///
+    /// # Errors
+    /// The transport's own.
+    ///
+    /// # Safety
+    /// `data[..len]` stays valid and unchanged until the request is done.
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request>;
+
+    /// Starts a receive; see [`Mpi::receive`].
+    ///
+    /// # Errors
+    /// The transport's own.
+    ///
+    /// # Safety
+    /// `data[..len]` stays valid and is not touched until the request is done.
+    unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request>;
+
+    /// Makes progress and tells whether the request is done.
+    ///
+    /// # Errors
+    /// The transport's own.
+    fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
+
+    /// Ends the transport, together with the other ranks.
+    fn finish(&mut self);
+
+    /// Ends all ranks at once.
+    fn abort(&mut self, code: i32) -> !;
+}
+
+impl Transport for Mpi {
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { Mpi::send(self, to, tag, data, len, synchronous) }
+    }
+    unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { Mpi::receive(self, from, tag, data, len) }
+    }
+    fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        Mpi::test(self, request)
+    }
+    fn finish(&mut self) {
+        Mpi::finish(self);
+    }
+    fn abort(&mut self, code: i32) -> ! {
+        Mpi::abort(self, code)
+    }
+}
+
+/// The far side and the name of a bulk transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The other rank.
+    pub rank: usize,
+    /// The tag that both sides use for this transfer, see [`bulk_tag`].
+    pub tag: u32,
+}
+
+/// The tag of the `n`-th bulk transfer of a job. Transfers between two ranks match in
+/// order, so reuse after all tags were used does no harm.
+pub fn bulk_tag(n: u64) -> u32 {
+    TAG_BULK + (n % u64::from(BULK_TAGS)) as u32
+}
+
+/// Memory of a bulk transfer that the submitter promised to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a span is handed from thread to thread as a whole; `Span::new` has the terms.
+unsafe impl Send for Span {}
+
+impl Span {
+    /// Names memory for a transfer.
+    ///
+    /// # Safety
+    /// `at[..len]` stays valid until the transfer is done: unchanged for a send,
+    /// untouched for a receive.
+    pub unsafe fn new(at: *mut u8, len: usize) -> Span {
+        Span { at, len }
+    }
+}
+
+/// Called once, by the thread that drives, when a bulk transfer is over.
+pub type OnDone = Box<dyn FnOnce(Result<()>) + Send>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Out,
+    /// Sends empty pieces: the data can't be had, but the other side waits for it.
+    OutEmpty,
+    In,
+}
+
+/// A large transfer: pieces of bounded size straight from and to user memory.
+struct Bulk {
+    way: Way,
+    peer: Peer,
+    span: Span,
+    /// Bytes for which a request was started.
+    started: usize,
+    /// The oldest piece first, with its length.
+    pieces: VecDeque<(Request, usize)>,
+    short: bool,
+    done: Option<OnDone>,
+}
+
+enum Job {
+    Message { to: usize, bytes: Vec<u8>, synchronous: bool },
+    Bulk(Bulk),
+}
+
+struct State {
+    transport: Box<dyn Transport>,
+    /// Receives posted for messages, the oldest first.
+    posted: VecDeque<(Request, Vec<u8>)>,
+    /// Messages that may still be read from their buffers, the oldest first.
+    sends: VecDeque<(Request, Vec<u8>)>,
+    /// Output that the host has not begun to take.
+    synchronous: VecDeque<(Request, Vec<u8>)>,
+    bulk: Vec<Bulk>,
+    broken: Option<Error>,
+}
+
+/// See the module.
+pub struct Link {
+    state: Mutex<State>,
+    /// What was submitted while another thread was driving.
+    outbox: Mutex<Vec<Job>>,
+    outbox_len: AtomicUsize,
+    spares: Mutex<Vec<Vec<u8>>>,
+    fragment: AtomicUsize,
+    unfinished_bulk: AtomicUsize,
+    unfinished_synchronous: AtomicUsize,
+}
+
+/// What one [`Link::drive`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something moved.
+    Made,
+    /// Nothing moved.
+    None,
+    /// Another thread is driving.
+    Elsewhere,
+}
+
+impl Link {
+    /// A link over a started transport; posts the receives for messages.
+    ///
+    /// # Errors
+    /// The transport's.
+    pub fn new(transport: Box<dyn Transport>, fragment: usize) -> Result<Link> {
+        let mut state = State {
+            transport,
+            posted: VecDeque::new(),
+            sends: VecDeque::new(),
+            synchronous: VecDeque::new(),
+            bulk: Vec::new(),
+            broken: None,
+        };
+        for _ in 0..POSTED {
+            state.post(Vec::new())?;
+        }
+        Ok(Link {
+            state: Mutex::new(state),
+            outbox: Mutex::default(),
+            outbox_len: AtomicUsize::new(0),
+            spares: Mutex::default(),
+            fragment: AtomicUsize::new(fragment),
+            unfinished_bulk: AtomicUsize::new(0),
+            unfinished_synchronous: AtomicUsize::new(0),
+        })
+    }
+
+    /// Sets the largest piece of bulk data; both ends of a transfer must agree.
+    pub fn set_fragment(&self, bytes: usize) {
+        self.fragment.store(bytes, Relaxed);
+    }
+
+    /// An empty message buffer.
+    #[inline]
+    pub fn buffer(&self) -> Vec<u8> {
+        self.spares.lock().pop().unwrap_or_else(|| Vec::with_capacity(MESSAGE_MAX))
+    }
+
+    /// Takes back a buffer that is not needed any more.
+    #[inline]
+    pub fn recycle(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.spares.lock();
+        if spares.len() < SPARES {
+            buffer.clear();
+            spares.push(buffer);
+        }
+    }
+
+    /// Sends a message; messages between two ranks arrive in the order of their submits.
+    ///
+    /// # Errors
+    /// The transport is broken.
+    #[inline]
+    pub fn send(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
+        self.submit(Job::Message { to, bytes, synchronous: false })
+    }
+
+    /// Sends a message that counts as unfinished until the receiver begins to take it.
+    ///
+    /// # Errors
+    /// The transport is broken.
+    pub fn send_synchronous(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
+        self.unfinished_synchronous.fetch_add(1, Relaxed);
+        self.submit(Job::Message { to, bytes, synchronous: true })
+    }
+
+    /// Sends bulk data.
+    ///
+    /// # Errors
+    /// The transport is broken; `done` may not be called then.
+    pub fn send_bulk(&self, peer: Peer, span: Span, done: OnDone) -> Result<()> {
+        self.bulk(Way::Out, peer, span, done)
+    }
+
+    /// Sends as many empty pieces as `len` bytes would take: the receiver's transfer
+    /// ends with an error instead of waiting for ever.
+    ///
+    /// # Errors
+    /// The transport is broken; `done` may not be called then.
+    pub fn refuse_bulk(&self, peer: Peer, len: usize, done: OnDone) -> Result<()> {
+        self.bulk(Way::OutEmpty, peer, Span { at: std::ptr::null_mut(), len }, done)
+    }
+
+    /// Receives bulk data.
+    ///
+    /// # Errors
+    /// The transport is broken; `done` may not be called then.
+    pub fn receive_bulk(&self, peer: Peer, span: Span, done: OnDone) -> Result<()> {
+        self.bulk(Way::In, peer, span, done)
+    }
+
+    fn bulk(&self, way: Way, peer: Peer, span: Span, done: OnDone) -> Result<()> {
+        self.unfinished_bulk.fetch_add(1, Relaxed);
+        let pieces = VecDeque::with_capacity(WINDOW);
+        self.submit(Job::Bulk(Bulk { way, peer, span, started: 0, pieces, short: false, done: Some(done) }))
+    }
+
+    /// True while bulk data is under way: not a time to sleep.
+    pub fn has_bulk(&self) -> bool {
+        self.unfinished_bulk.load(Relaxed) != 0
+    }
+
+    /// Synchronous messages that their receivers have not begun to take.
+    pub fn unfinished_synchronous(&self) -> usize {
+        self.unfinished_synchronous.load(Relaxed)
+    }
+
+    #[inline]
+    fn submit(&self, job: Job) -> Result<()> {
+        let Some(mut state) = self.state.try_lock() else {
+            // Whoever drives now or next starts it: every waiting thread drives.
+            let mut outbox = self.outbox.lock();
+            outbox.push(job);
+            self.outbox_len.store(outbox.len(), Relaxed);
+            return Ok(());
+        };
+        if let Some(e) = &state.broken {
+            return Err(e.clone());
+        }
+        let started = self.start_outbox(&mut state).and_then(|()| self.start(&mut state, job));
+        started.inspect_err(|e| state.broken = Some(e.clone()))
+    }
+
+    #[inline]
+    fn start_outbox(&self, state: &mut State) -> Result<()> {
+        if self.outbox_len.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        let jobs = {
+            let mut outbox = self.outbox.lock();
+            self.outbox_len.store(0, Relaxed);
+            std::mem::take(&mut *outbox)
+        };
+        jobs.into_iter().try_for_each(|job| self.start(state, job))
+    }
+
+    #[inline]
+    fn start(&self, state: &mut State, job: Job) -> Result<()> {
+        match job {
+            Job::Message { to, bytes, synchronous } => {
+                // SAFETY: the vector moves into `sends`, which does not move its bytes,
+                // and stays there untouched until the request is done.
+                let request =
+                    unsafe { state.transport.send(to, TAG_MESSAGE, bytes.as_ptr(), bytes.len(), synchronous)? };
+                let list = if synchronous { &mut state.synchronous } else { &mut state.sends };
+                list.push_back((request, bytes));
+            }
+            Job::Bulk(mut bulk) => {
+                bulk.start_pieces(&mut *state.transport, self.fragment.load(Relaxed))?;
+                state.bulk.push(bulk);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes progress; `on_message(from, bytes)` is called for each message that arrived,
+    /// in order; it may take the buffer and leave another. It and the transfers' `done`
+    /// run inside: they may submit but not drive.
+    ///
+    /// # Errors
+    /// The transport is broken, now or since before.
+    #[inline]
+    pub fn drive(&self, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
+        let Some(mut state) = self.state.try_lock() else { return Ok(Progress::Elsewhere) };
+        if let Some(e) = &state.broken {
+            return Err(e.clone());
+        }
+        self.drive_locked(&mut state, on_message).inspect_err(|e| state.broken = Some(e.clone()))
+    }
+
+    fn drive_locked(&self, state: &mut State, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
+        self.start_outbox(state)?;
+        let mut progress = Progress::None;
+        while let Some((request, _)) = state.sends.front_mut() {
+            if state.transport.test(request)?.is_none() {
+                break;
+            }
+            let (_, buffer) = state.sends.pop_front().expect("there is a front");
+            self.recycle(buffer);
+        }
+        while let Some((request, _)) = state.synchronous.front_mut() {
+            if state.transport.test(request)?.is_none() {
+                break;
+            }
+            state.synchronous.pop_front();
+            self.unfinished_synchronous.fetch_sub(1, Relaxed);
+        }
+        if !state.bulk.is_empty() && self.drive_bulk(state)? {
+            progress = Progress::Made;
+        }
+        while let Some((request, _)) = state.posted.front_mut() {
+            let Some(got) = state.transport.test(request)? else { break };
+            let (_, mut buffer) = state.posted.pop_front().expect("there is a front");
+            // SAFETY: the transport wrote `len` bytes into the capacity that was posted.
+            unsafe { buffer.set_len(got.len.min(buffer.capacity())) };
+            on_message(got.from, &mut buffer);
+            state.post(buffer)?;
+            progress = Progress::Made;
+        }
+        Ok(progress)
+    }
+
+    fn drive_bulk(&self, state: &mut State) -> Result<bool> {
+        let State { transport, bulk, .. } = state;
+        let mut moved = false;
+        let mut i = 0;
+        while i < bulk.len() {
+            let transfer = &mut bulk[i];
+            while let Some((request, len)) = transfer.pieces.front_mut() {
+                let Some(got) = transport.test(request)? else { break };
+                transfer.short |= transfer.way == Way::In && got.len != *len;
+                transfer.pieces.pop_front();
+                moved = true;
+            }
+            transfer.start_pieces(&mut **transport, self.fragment.load(Relaxed))?;
+            if transfer.pieces.is_empty() {
+                // Not swap_remove: transfers with equal tags must start in their order.
+                let transfer = bulk.remove(i);
+                self.unfinished_bulk.fetch_sub(1, Relaxed);
+                if let Some(done) = transfer.done {
+                    done(if transfer.short { Err(Error::new("the sender could not send the data")) } else { Ok(()) });
+                }
+            } else {
+                i += 1;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// True if nothing submitted is still to be sent.
+    pub fn is_flushed(&self) -> bool {
+        let Some(state) = self.state.try_lock() else { return false };
+        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
+    }
+
+    /// Ends the transport together with the other ranks. Messages that were received in
+    /// advance are given up.
+    pub fn finish(&self) {
+        let mut state = self.state.lock();
+        state.broken = Some(Error::Told);
+        state.transport.finish();
+        // The transport is over, but it may not have looked at these buffers a last time.
+        std::mem::forget(std::mem::take(&mut state.posted));
+    }
+
+    /// Ends all ranks at once.
+    pub fn abort(&self, code: i32) -> ! {
+        match self.state.try_lock() {
+            Some(mut state) => state.transport.abort(code),
+            None => std::process::exit(code),
+        }
+    }
+}
+
+impl State {
+    fn post(&mut self, mut buffer: Vec<u8>) -> Result<()> {
+        buffer.clear();
+        buffer.reserve_exact(MESSAGE_MAX);
+        // SAFETY: the vector moves into `posted`, which does not move its bytes, and is
+        // not touched until the request is done.
+        let request = unsafe { self.transport.receive(None, TAG_MESSAGE, buffer.as_mut_ptr(), MESSAGE_MAX)? };
+        self.posted.push_back((request, buffer));
+        Ok(())
+    }
+}
+
+impl Bulk {
+    fn start_pieces(&mut self, transport: &mut dyn Transport, fragment: usize) -> Result<()> {
+        let Peer { rank, tag } = self.peer;
+        while self.started < self.span.len && self.pieces.len() < WINDOW {
+            let len = (self.span.len - self.started).min(fragment);
+            let at = self.span.at.wrapping_add(self.started);
+            // SAFETY: `Span::new` has the promise that the memory stays valid; an empty
+            // piece touches no memory.
+            let request = unsafe {
+                match self.way {
+                    Way::Out => transport.send(rank, tag, at, len, false)?,
+                    Way::OutEmpty => transport.send(rank, tag, std::ptr::dangling(), 0, false)?,
+                    Way::In => transport.receive(Some(rank), tag, at, len)?,
+                }
+            };
+            self.pieces.push_back((request, len));
+            self.started += len;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! One device as libomptarget knows it: memory, transfers, images, kernels.
+
+use super::arena::Arena;
+use super::engine::{Engine, Port, Target};
+use super::image::{Entry, Loaded, parcel};
+use super::queue::{Event, Open, Queue};
+use super::space::{Reservation, Space};
+use crate::base::{Error, Result, elf};
+use crate::link::{Peer, Span};
+use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_len};
+use crate::wire::hello::Hello;
+use crate::wire::reply::DONE_LEN;
+use crate::wire::{INLINE_MAX, MESSAGE_MAX};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How often an image may be moved before the device's addresses are given up on.
+const MOVES: usize = 16;
+
+/// See the module.
+pub struct Device {
+    /// What the device said of itself.
+    pub hello: Hello,
+    /// Its number, which is also its port's index.
+    pub number: usize,
+    engine: Arc<Engine>,
+    space: Arc<Space>,
+    range: Range<u64>,
+    arena: Mutex<Arena>,
+    images: Mutex<Vec<Loaded>>,
+    idle_queues: Mutex<Vec<Arc<Queue>>>,
+    /// For what concerns the whole device.
+    pub control: Arc<Queue>,
+    next_queue: AtomicU32,
+    next_image: AtomicU32,
+}
+
+impl Device {
+    /// A device whose arena was mapped at `range`, by a message of the queue `control`.
+    pub fn new(
+        number: usize,
+        hello: Hello,
+        engine: Arc<Engine>,
+        space: Arc<Space>,
+        range: Range<u64>,
+        control: Arc<Queue>,
+    ) -> Device {
+        Device {
+            hello,
+            number,
+            engine,
+            space,
+            arena: Mutex::new(Arena::new(range.clone())),
+            range,
+            images: Mutex::default(),
+            idle_queues: Mutex::default(),
+            control,
+            next_queue: AtomicU32::new(1),
+            next_image: AtomicU32::new(1),
+        }
+    }
+
+    fn port(&self) -> &Port {
+        &self.engine.ports[self.number]
+    }
+
+    /// "device 0 (rank 0 on host a)".
+    pub fn name(&self) -> &str {
+        &self.port().name
+    }
+
+    /// Bytes of memory that the device can hand out.
+    pub fn capacity(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// What a person wants to know of the device, a line each.
+    pub fn info(&self) -> String {
+        let h = &self.hello;
+        let lines = [
+            ("Device kind", "process reached over MPI".to_string()),
+            ("Rank", self.port().rank.to_string()),
+            ("Host name", h.host.clone()),
+            ("Process id", h.pid.to_string()),
+            ("Cores", h.cores.to_string()),
+            ("Memory of the device", format!("{} MiB", self.capacity() >> 20)),
+            ("Memory of its node", format!("{} MiB", h.memory >> 20)),
+            ("MPI library", h.mpi.clone()),
+            ("Plugin version", h.version.clone()),
+            ("Protocol version", h.protocol.to_string()),
+        ];
+        lines.iter().map(|(what, value)| format!("    {what:<36}{value}\n")).collect()
+    }
+
+    // ---- memory ----------------------------------------------------------------
+
+    /// Takes device memory.
+    ///
+    /// # Errors
+    /// The device has not that much left, or was lost.
+    pub fn alloc(&self, size: u64) -> Result<u64> {
+        self.port().alive()?;
+        let mut arena = self.arena.lock();
+        arena.alloc(size).ok_or_else(|| {
+            let free = self.capacity() - arena.used();
+            let (name, all) = (self.name(), self.capacity());
+            Error::new(format!(
+                "no room for {size} bytes on {name}: {free} of its {all} bytes are free, not in one piece"
+            ))
+        })
+    }
+
+    /// Gives device memory back.
+    ///
+    /// # Errors
+    /// An address that [`Device::alloc`] did not return.
+    pub fn free(&self, at: u64) -> Result<()> {
+        // Locked until the discards are on their way: whatever is written to these
+        // addresses later must not be discarded with them.
+        let mut arena = self.arena.lock();
+        if !arena.free(at) {
+            return Err(Error::new(format!("{at:#x} is not allocated on {}", self.name())));
+        }
+        for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
+            self.engine.control(&self.control, |w| {
+                some.iter().for_each(|r| w.push(Command::Discard { at: r.start, len: r.end - r.start }));
+            })?;
+        }
+        Ok(())
+    }
+
+    /// True if the range lies within memory that the host side knows of the device.
+    fn knows(&self, at: u64, len: u64) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        (self.range.start <= at && end <= self.range.end) || self.space.in_image(self.number, at..end)
+    }
+
+    // ---- queues ----------------------------------------------------------------
+
+    /// A queue that nobody uses.
+    pub fn queue(&self) -> Arc<Queue> {
+        self.idle_queues.lock().pop().unwrap_or_else(|| {
+            let id = self.next_queue.fetch_add(1, Ordering::Relaxed);
+            Queue::new(id, self.number)
+        })
+    }
+
+    fn release(&self, queue: Arc<Queue>) {
+        *queue.open.lock() = Open { fresh: true, ..Open::default() };
+        self.idle_queues.lock().push(queue);
+    }
+
+    /// Makes sure that the open message has room for a command and its reply.
+    fn room(&self, queue: &Arc<Queue>, open: &mut Open, command: usize, reply: usize) -> Result<()> {
+        let full = open.message.len() + command > MESSAGE_MAX || DONE_LEN + open.reply + reply > MESSAGE_MAX;
+        if full && !open.message.is_empty() {
+            self.engine.close(queue, open)?;
+        }
+        if open.message.is_empty() {
+            open.message = self.engine.link.buffer();
+            Head::begin(&mut open.message, queue.id, open.fresh);
+        }
+        Ok(())
+    }
+
+    fn push(&self, queue: &Arc<Queue>, open: &mut Open, command: Command<'_>) -> Result<()> {
+        self.room(queue, open, COMMAND_MAX, 0)?;
+        Writer(&mut open.message).push(command);
+        Ok(())
+    }
+
+    /// Sends what was collected and waits until all of it is done; the queue is free
+    /// then, whatever the result.
+    ///
+    /// # Errors
+    /// The first failure of anything in the queue.
+    pub fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
+        let sent = self.flush(&queue);
+        let waited = sent.and_then(|()| self.engine.wait(&queue));
+        self.conclude(queue, waited)
+    }
+
+    /// Sends what was collected and tells whether all of it is done; if so, the queue
+    /// is free.
+    ///
+    /// # Errors
+    /// The first failure of anything in the queue.
+    pub fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
+        self.flush(queue)?;
+        self.engine.poll()?;
+        if !queue.is_idle() {
+            return Ok(false);
+        }
+        self.conclude(queue.clone(), Ok(())).map(|()| true)
+    }
+
+    /// Sends what was collected.
+    fn flush(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.engine.close(queue, &mut queue.open.lock())
+    }
+
+    fn conclude(&self, queue: Arc<Queue>, waited: Result<()>) -> Result<()> {
+        let failure = queue.take_failure();
+        // A queue that never got idle (a broken link) must not be used again.
+        if waited.is_ok() {
+            self.release(queue);
+        }
+        match failure {
+            Some(e) => {
+                // The program was promised results that it will not get.
+                self.port().lose();
+                Err(e)
+            }
+            None => waited,
+        }
+    }
+
+    // ---- transfers -------------------------------------------------------------
+
+    /// Copies from the program's memory to the device, as a part of `queue`.
+    ///
+    /// # Errors
+    /// The device was lost; or, for memory that only the device knows, the copy failed.
+    ///
+    /// # Safety
+    /// `from[..size]` is readable, and if larger than [`INLINE_MAX`], until `queue` is
+    /// synchronized.
+    pub unsafe fn submit(&self, queue: &Arc<Queue>, to: u64, from: *const u8, size: u64) -> Result<()> {
+        self.port().alive()?;
+        if size as usize <= INLINE_MAX && self.knows(to, size) {
+            let mut open = queue.open.lock();
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(from, size as usize) };
+            self.room(queue, &mut open, COMMAND_MAX + bytes.len(), 0)?;
+            Writer(&mut open.message).push(Command::Write { to, bytes });
+            return Ok(());
+        }
+        if !self.knows(to, size) {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(from, size as usize) };
+            return self.unknown(queue, "write to", to, size, |queue, open, at, len| {
+                self.room(queue, open, COMMAND_MAX + len as usize, 0)?;
+                let bytes = &bytes[at as usize..][..len as usize];
+                Writer(&mut open.message).push(Command::Write { to: to + at, bytes });
+                Ok(())
+            });
+        }
+        let mut open = queue.open.lock();
+        let peer = self.engine.next_transfer(self.port().rank);
+        let rank = self.engine.rank as u32;
+        self.push(queue, &mut open, Command::Receive { to, len: size, rank, tag: peer.tag })?;
+        self.engine.close(queue, &mut open)?;
+        // SAFETY: the caller's promise; a send does not write to it.
+        let span = unsafe { Span::new(from.cast_mut(), size as usize) };
+        self.engine.bulk(queue, peer, span, true)
+    }
+
+    /// Copies from the device to the program's memory, as a part of `queue`.
+    ///
+    /// # Errors
+    /// The device was lost; or, for memory that only the device knows, the copy failed.
+    ///
+    /// # Safety
+    /// `to[..size]` is writable until `queue` is synchronized.
+    pub unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
+        self.port().alive()?;
+        let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
+            self.room(queue, open, COMMAND_MAX, len as usize)?;
+            Writer(&mut open.message).push(Command::Read { from: from + at, len: len as u32 });
+            open.targets.push(Target { at: to.wrapping_add(at as usize), len: len as usize });
+            open.reply += len as usize;
+            Ok(())
+        };
+        if !self.knows(from, size) {
+            return self.unknown(queue, "read from", from, size, read);
+        }
+        let mut open = queue.open.lock();
+        if size as usize <= INLINE_MAX {
+            return read(queue, &mut open, 0, size);
+        }
+        let peer = self.engine.next_transfer(self.port().rank);
+        // SAFETY: the caller's promise.
+        let span = unsafe { Span::new(to, size as usize) };
+        self.engine.bulk(queue, peer, span, false)?;
+        let rank = self.engine.rank as u32;
+        self.push(queue, &mut open, Command::Send { from, len: size, rank, tag: peer.tag })?;
+        self.engine.close(queue, &mut open)
+    }
+
+    /// A copy where only the device can tell whether the address is valid (a kernel's
+    /// own heap or stack): in small pieces, done when the call returns, because the
+    /// program does not always see the status of a later synchronize. It comes after
+    /// what `after` has collected so far.
+    fn unknown(
+        &self,
+        after: &Arc<Queue>,
+        what: &str,
+        at: u64,
+        size: u64,
+        piece: impl Fn(&Arc<Queue>, &mut Open, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        if at.checked_add(size).is_none() {
+            return Err(Error::new(format!("can't {what} {at:#x} on {}: it is no address", self.name())));
+        }
+        self.flush(after)?;
+        self.engine.wait(after)?;
+        let queue = self.queue();
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < size && result.is_ok() {
+            let len = (size - done).min(INLINE_MAX as u64);
+            result = piece(&queue, &mut queue.open.lock(), done, len);
+            done += len;
+        }
+        result = result.and_then(|()| self.flush(&queue));
+        let waited = self.engine.wait(&queue);
+        let failure = queue.take_failure();
+        if waited.is_ok() {
+            self.release(queue);
+        }
+        // Unlike a failed synchronize this leaves the device as it was.
+        match failure {
+            Some(e) => Err(e.context(format_args!("can't {what} {at:#x}"))),
+            None => result.and(waited),
+        }
+    }
+
+    /// Copies to another device or within this one, as a part of `queue`.
+    ///
+    /// # Errors
+    /// An address that is not the devices', or a device that was lost.
+    pub fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Device, to: u64, size: u64) -> Result<()> {
+        self.port().alive()?;
+        other.port().alive()?;
+        for (device, at) in [(self, from), (other, to)] {
+            if !device.knows(at, size) {
+                let name = device.name();
+                return Err(Error::new(format!("can't copy {size} bytes at {at:#x}: not within the memory of {name}")));
+            }
+        }
+        let mut open = queue.open.lock();
+        if self.number == other.number {
+            return self.push(queue, &mut open, Command::Copy { to, from, len: size });
+        }
+        let Peer { rank, tag } = self.engine.next_transfer(other.port().rank);
+        self.push(queue, &mut open, Command::Send { from, len: size, rank: rank as u32, tag })?;
+        self.engine.close(queue, &mut open)?;
+        drop(open);
+        // The other end is a queue of its own there: nothing that the other device has
+        // to do holds the transfer up, and `queue` is complete when both ends are.
+        let end = Queue::new(other.next_queue.fetch_add(1, Ordering::Relaxed), other.number);
+        let mut open = end.open.lock();
+        let rank = self.port().rank as u32;
+        other.push(&end, &mut open, Command::Receive { to, len: size, rank, tag })?;
+        self.engine.close_for(&end, &mut open, queue)
+    }
+
+    // ---- kernels ---------------------------------------------------------------
+
+    /// Runs a kernel with these arguments, as a part of `queue`.
+    ///
+    /// # Errors
+    /// More arguments than a message holds, or a device that was lost.
+    pub fn launch(&self, queue: &Arc<Queue>, kernel: u64, args: impl ExactSizeIterator<Item = u64>) -> Result<()> {
+        self.port().alive()?;
+        let len = launch_len(args.len());
+        if HEAD_LEN + len > MESSAGE_MAX {
+            let (n, name) = (args.len(), self.port().kernel_name(kernel));
+            return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
+        }
+        let mut open = queue.open.lock();
+        self.room(queue, &mut open, len, 0)?;
+        Writer(&mut open.message).launch(kernel, args);
+        Ok(())
+    }
+
+    /// The name of a kernel, for messages.
+    pub fn kernel_name(&self, kernel: u64) -> String {
+        self.port().kernel_name(kernel)
+    }
+
+    // ---- images ----------------------------------------------------------------
+
+    /// Loads an image and returns the addresses of the entries.
+    ///
+    /// # Errors
+    /// An image or a library of it that can't be loaded there, or lacks an entry.
+    pub fn load(&self, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
+        self.port().alive()?;
+        let parsed = elf::Image::parse(file, self.hello.machine)?;
+        let id = self.next_image.fetch_add(1, Ordering::Relaxed);
+        let queue = self.queue();
+        let (parcel, libraries) = parcel(file);
+        let mut answer = [0u8; 8];
+        // SAFETY: `ask` waits until the queue is done with both.
+        let span = unsafe { Span::new(parcel.as_ptr().cast_mut(), parcel.len()) };
+        let peer = self.engine.next_transfer(self.port().rank);
+        let len = parcel.len() as u64;
+        let load = Command::Load { image: id, rank: self.engine.rank as u32, tag: peer.tag, len, libraries };
+        let mut result = self.ask(&queue, load, &mut answer, Some((peer, span)));
+        drop(parcel);
+        // The device's place for the image must be free here too.
+        let mut reserved = None;
+        for _ in 0..MOVES {
+            if result.is_err() {
+                break;
+            }
+            let base = u64::from_le_bytes(answer);
+            match Reservation::at(base + parsed.span.start, parsed.span.end - parsed.span.start) {
+                Ok(r) => {
+                    reserved = Some((base, r));
+                    break;
+                }
+                Err(_) => result = self.ask(&queue, Command::Move { image: id }, &mut answer, None),
+            }
+        }
+        self.release(queue);
+        result?;
+        let (base, reserved) = reserved.ok_or_else(|| {
+            Error::new(format!(
+                "no addresses could be found for an image that {} and the program both have free",
+                self.name()
+            ))
+        })?;
+        let loaded = Loaded { id, base, file: parsed, reserved };
+        let addresses = loaded.addresses(entries)?;
+        let mut kernels = self.port().kernels.lock();
+        for (entry, &at) in entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0) {
+            kernels.insert(at, entry.name.clone());
+        }
+        drop(kernels);
+        self.space.add_image(self.number, loaded.range());
+        self.images.lock().push(loaded);
+        Ok((id, addresses))
+    }
+
+    /// Sends one command, and bulk data with it, and waits for its 8 bytes of answer.
+    fn ask(
+        &self,
+        queue: &Arc<Queue>,
+        command: Command<'_>,
+        answer: &mut [u8; 8],
+        data: Option<(Peer, Span)>,
+    ) -> Result<()> {
+        let mut open = queue.open.lock();
+        self.push(queue, &mut open, command)?;
+        open.targets.push(Target { at: answer.as_mut_ptr(), len: answer.len() });
+        open.reply += answer.len();
+        self.engine.close(queue, &mut open)?;
+        drop(open);
+        if let Some((peer, span)) = data {
+            self.engine.bulk(queue, peer, span, true)?;
+        }
+        self.engine.wait(queue)?;
+        queue.take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Unloads an image; its addresses mean nothing from now on.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn unload(&self, id: u32) -> Result<()> {
+        let loaded = {
+            let mut images = self.images.lock();
+            let Some(i) = images.iter().position(|l| l.id == id) else { return Ok(()) };
+            images.swap_remove(i)
+        };
+        self.space.remove_image(self.number, loaded.range().start);
+        let range = loaded.range();
+        self.port().kernels.lock().retain(|at, _| !range.contains(at));
+        self.port().alive()?;
+        self.engine.control(&self.control, |w| w.push(Command::Unload { image: id }))
+    }
+
+    /// The address and size of a symbol of a loaded image.
+    pub fn symbol(&self, image: u32, name: &str) -> Option<elf::Symbol> {
+        let images = self.images.lock();
+        let loaded = images.iter().find(|l| l.id == image)?;
+        let symbol = loaded.file.symbols.get(name)?;
+        Some(elf::Symbol { value: loaded.base + symbol.value, ..*symbol })
+    }
+
+    // ---- events ----------------------------------------------------------------
+
+    /// Records an event behind what `queue` has collected so far.
+    pub fn record(&self, event: &Arc<Event>, queue: &Arc<Queue>) {
+        event.record(queue, &mut queue.open.lock());
+    }
+
+    /// Lets `queue` go on only when the event is complete.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
+        match self.engine.settle(event, Some(queue))? {
+            Some((port, seq)) if port == queue.port => self.push(queue, &mut queue.open.lock(), Command::Wait { seq }),
+            // Devices do not know each other's events. libomptarget never asks for this.
+            Some(_) => self.sync_event(event),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the event is complete.
+    ///
+    /// # Errors
+    /// Its device was lost.
+    pub fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
+        if let Some((port, seq)) = self.engine.settle(event, None)? {
+            let port = &self.engine.ports[port];
+            self.engine.wait_until(None, &|| port.is_complete(seq))?;
+            port.alive()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Sends the messages of queues, hands replies to whom they belong, and waits.
+//!
+//! The thread that waits makes the progress. One waiting thread at a time drives the
+//! link; the others sleep until they are served, or until it is their turn to drive.
+
+use super::queue::{Event, Open, Position, Queue};
+use crate::base::{Error, Result, log};
+use crate::link::idle::Idle;
+use crate::link::{Link, Peer, Progress, Span, bulk_tag};
+use crate::wire::command::{Head, Writer};
+use crate::wire::reply::{Failure, Reply, Stream};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Unanswered messages of one device; bounds what the transport has to buffer.
+const IN_FLIGHT: usize = 64;
+/// A sleeping waiter looks by itself this often.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Where the bytes of a read go when the reply is there.
+#[derive(Debug)]
+pub struct Target {
+    /// Memory of the program, or of a caller that waits.
+    pub at: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread
+// receives the reply; a queue is complete only when all its targets were written.
+unsafe impl Send for Target {}
+
+/// A message that was sent.
+struct Sent {
+    queue: Arc<Queue>,
+    targets: Vec<Target>,
+    answered: bool,
+}
+
+/// The messages of one device that are not answered, by their numbers.
+struct Flight {
+    first: u64,
+    sent: VecDeque<Sent>,
+}
+
+/// The host's end of one device.
+pub struct Port {
+    /// The device's rank.
+    pub rank: usize,
+    /// "device 0 (rank 0 on host a)", for messages.
+    pub name: String,
+    flight: Mutex<Flight>,
+    in_flight: AtomicUsize,
+    lost: AtomicBool,
+    /// Names of its kernels by address, for messages.
+    pub kernels: Mutex<BTreeMap<u64, String>>,
+}
+
+impl Port {
+    /// A port to a device that has got no message yet.
+    pub fn new(rank: usize, name: String) -> Port {
+        let flight = Flight { first: 1, sent: VecDeque::with_capacity(IN_FLIGHT) };
+        Port {
+            rank,
+            name,
+            flight: Mutex::new(flight),
+            in_flight: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            kernels: Mutex::default(),
+        }
+    }
+
+    /// The name of the kernel at an address.
+    #[cold]
+    pub fn kernel_name(&self, kernel: u64) -> String {
+        self.kernels.lock().get(&kernel).cloned().unwrap_or_else(|| format!("at {kernel:#x}"))
+    }
+
+    /// Fails if this device failed before.
+    ///
+    /// # Errors
+    /// [`Error::Told`].
+    #[inline]
+    pub fn alive(&self) -> Result<()> {
+        if self.lost.load(Ordering::Relaxed) { Err(Error::Told) } else { Ok(()) }
+    }
+
+    /// Gives the device up: what it holds can't be trusted any more.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// True if message `seq` was answered.
+    pub fn is_complete(&self, seq: u64) -> bool {
+        let flight = self.flight.lock();
+        match seq.checked_sub(flight.first) {
+            None => true,
+            Some(i) => flight.sent.get(i as usize).is_some_and(|s| s.answered),
+        }
+    }
+}
+
+/// See the module.
+pub struct Engine {
+    /// The link to all devices.
+    pub link: Link,
+    /// The devices in the order of their numbers.
+    pub ports: Vec<Port>,
+    by_rank: Vec<Option<usize>>,
+    /// This process's rank.
+    pub rank: usize,
+    crowded: bool,
+    driving: AtomicBool,
+    sleepers: Mutex<Vec<Thread>>,
+    transfers: AtomicU64,
+}
+
+impl Engine {
+    /// An engine over a started link. `ranks` are all ranks of the job; `crowded` tells
+    /// that this node has more of them than cores.
+    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, crowded: bool) -> Engine {
+        let mut by_rank = vec![None; ranks];
+        for (i, port) in ports.iter().enumerate() {
+            by_rank[port.rank] = Some(i);
+        }
+        Engine {
+            link,
+            ports,
+            by_rank,
+            rank,
+            crowded,
+            driving: AtomicBool::new(false),
+            sleepers: Mutex::default(),
+            transfers: AtomicU64::new(0),
+        }
+    }
+
+    /// Sends the open message of a queue, if there is one.
+    ///
+    /// # Errors
+    /// The link is broken.
+    #[inline]
+    pub fn close(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
+        self.close_for(queue, open, queue)
+    }
+
+    /// The same; the message counts as one of `owner`'s, which is told when it is done.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn close_for(&self, queue: &Arc<Queue>, open: &mut Open, owner: &Arc<Queue>) -> Result<()> {
+        if open.message.is_empty() {
+            return Ok(());
+        }
+        let port = &self.ports[queue.port];
+        if port.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT {
+            self.wait_until(None, &|| port.in_flight.load(Ordering::Relaxed) < IN_FLIGHT)?;
+        }
+        let mut message = std::mem::take(&mut open.message);
+        let targets = std::mem::take(&mut open.targets);
+        open.reply = 0;
+        open.fresh = false;
+        owner.begin();
+        port.in_flight.fetch_add(1, Ordering::Relaxed);
+        // Numbers are given and messages handed on under one lock: they arrive in order.
+        let mut flight = port.flight.lock();
+        open.last = flight.first + flight.sent.len() as u64;
+        Head::patch(&mut message, open.last);
+        flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
+        self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
+        drop(flight);
+        for (event, stamp) in open.events.drain(..) {
+            event.sent(queue, stamp, open.last);
+        }
+        Ok(())
+    }
+
+    /// Makes an event's position known to its device and returns its port and message,
+    /// or none if it is complete or `waiting` comes behind it anyway.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<(usize, u64)>> {
+        loop {
+            match event.position() {
+                Position::Complete => return Ok(None),
+                Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
+                Position::Open(queue) => self.close(&queue, &mut queue.open.lock())?,
+                Position::Sent { port, seq } if self.ports[port].is_complete(seq) => return Ok(None),
+                Position::Sent { port, seq } => return Ok(Some((port, seq))),
+            }
+        }
+    }
+
+    /// The commands that `write` appends, as a message of their own that the device
+    /// obeys on receipt; `queue` is told when they are done.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn control(&self, queue: &Arc<Queue>, write: impl FnOnce(&mut Writer<'_>)) -> Result<()> {
+        let open = &mut *queue.open.lock();
+        open.message = self.link.buffer();
+        Head::begin(&mut open.message, queue.id, open.fresh);
+        write(&mut Writer(&mut open.message));
+        self.close(queue, open)
+    }
+
+    /// Names the next bulk transfer with a rank.
+    pub fn next_transfer(&self, rank: usize) -> Peer {
+        Peer { rank, tag: bulk_tag(self.transfers.fetch_add(1, Ordering::Relaxed)) }
+    }
+
+    /// Starts moving bulk data to or from the device as a part of what `queue` does.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn bulk(&self, queue: &Arc<Queue>, peer: Peer, span: Span, to_device: bool) -> Result<()> {
+        queue.begin();
+        let queue = queue.clone();
+        // A transfer that fails does so because its command failed, which tells more.
+        let done = Box::new(move |_: Result<()>| queue.end());
+        let started = match to_device {
+            true => self.link.send_bulk(peer, span, done),
+            false => self.link.receive_bulk(peer, span, done),
+        };
+        started.map_err(|e| self.broken(e))
+    }
+
+    /// Makes progress if no other thread does.
+    ///
+    /// # Errors
+    /// The link is broken.
+    #[inline]
+    pub fn poll(&self) -> Result<Progress> {
+        self.link.drive(&mut |from, message| self.receive(from, message)).map_err(|e| self.broken(e))
+    }
+
+    /// Waits until all that was sent of a queue is done.
+    ///
+    /// # Errors
+    /// The link is broken.
+    #[inline]
+    pub fn wait(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.wait_until(Some(queue), &|| queue.is_idle())
+    }
+
+    /// Waits for a condition that a reply brings about; `queue` is the one whose
+    /// completion wakes the caller early.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn wait_until(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) -> Result<()> {
+        let mut idle = Idle::new(self.crowded);
+        while !done() {
+            if self.driving.swap(true, Ordering::Acquire) {
+                self.nap(queue, done);
+                continue;
+            }
+            let result = loop {
+                if done() {
+                    break Ok(());
+                }
+                match self.poll() {
+                    Ok(Progress::Made) => idle.reset(),
+                    Ok(_) => idle.pause(!self.link.has_bulk()),
+                    Err(e) => break Err(e),
+                }
+            };
+            self.driving.store(false, Ordering::Release);
+            let next = self.sleepers.lock().pop();
+            if let Some(next) = next {
+                next.unpark();
+            }
+            return result;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn nap(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) {
+        let me = std::thread::current();
+        self.sleepers.lock().push(me.clone());
+        if let Some(queue) = queue {
+            queue.set_waiter(Some(me.clone()));
+        }
+        // What happens between here and the look above costs a nap at most.
+        if !done() && self.driving.load(Ordering::Acquire) {
+            std::thread::park_timeout(NAP);
+        }
+        self.sleepers.lock().retain(|t| t.id() != me.id());
+        if let Some(queue) = queue {
+            queue.set_waiter(None);
+        }
+    }
+
+    fn receive(&self, from: usize, message: &mut [u8]) {
+        let reply = match Reply::parse(message) {
+            Ok(reply) => reply,
+            Err(e) => self.protocol_error(from, &e.to_string()),
+        };
+        let Some(port) = self.by_rank.get(from).copied().flatten() else {
+            self.protocol_error(from, "it is no device of this program");
+        };
+        match reply {
+            Reply::Done { seq, bytes } => {
+                if !self.answer(port, seq, bytes, None) {
+                    self.protocol_error(from, "a reply does not fit its message");
+                }
+            }
+            Reply::Failed { seq, failure } => {
+                let error = self.describe(port, &failure);
+                if !self.answer(port, seq, &[], Some(error)) {
+                    self.protocol_error(from, "a reply without a message");
+                }
+            }
+            Reply::Output { stream, bytes } => print(stream, bytes),
+        }
+    }
+
+    /// Hands a reply to its queue; false if there is no such message.
+    fn answer(&self, port: usize, seq: u64, bytes: &[u8], error: Option<Error>) -> bool {
+        let port = &self.ports[port];
+        let mut flight = port.flight.lock();
+        let Some(index) = seq.checked_sub(flight.first).map(|i| i as usize) else { return false };
+        let Some(sent) = flight.sent.get_mut(index).filter(|s| !s.answered) else { return false };
+        if error.is_none() {
+            let mut rest = bytes;
+            for t in &sent.targets {
+                let Some((piece, tail)) = rest.split_at_checked(t.len) else { return false };
+                // SAFETY: the target is valid until its queue is complete, which it is
+                // not before `end` below.
+                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), t.at, t.len) };
+                rest = tail;
+            }
+            if !rest.is_empty() {
+                return false;
+            }
+        }
+        sent.answered = true;
+        if index == 0 {
+            // The common case: the oldest message, which nobody needs to find any more.
+            let sent = flight.sent.pop_front().expect("it was just found");
+            flight.first += 1;
+            while flight.sent.front().is_some_and(|s| s.answered) {
+                flight.sent.pop_front();
+                flight.first += 1;
+            }
+            drop(flight);
+            self.finish(port, &sent.queue, error);
+        } else {
+            let queue = sent.queue.clone();
+            drop(flight);
+            self.finish(port, &queue, error);
+        }
+        true
+    }
+
+    #[inline]
+    fn finish(&self, port: &Port, queue: &Queue, error: Option<Error>) {
+        port.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Some(error) = error {
+            queue.fail(error);
+        }
+        queue.end();
+    }
+
+    #[cold]
+    fn describe(&self, port: usize, failure: &Failure) -> Error {
+        let Port { name, .. } = &self.ports[port];
+        if failure.lost && self.ports[port].lost.swap(true, Ordering::Relaxed) {
+            return Error::Told;
+        }
+        let mut text = failure.text.clone();
+        if failure.address != 0 {
+            text += &match super::space::host_mapping(failure.address) {
+                Some(what) => format!(
+                    ", which is an address of the host program ({what}): a device can't reach the host's memory; \
+                     map the data instead (unified shared memory is not supported)"
+                ),
+                None => String::new(),
+            };
+        }
+        if failure.kernel == 0 {
+            return Error::new(format!("{name}: {text}"));
+        }
+        let kernel = self.ports[port].kernel_name(failure.kernel);
+        Error::new(format!("kernel {kernel} failed on {name}: {text}"))
+    }
+
+    #[cold]
+    fn protocol_error(&self, from: usize, what: &str) -> ! {
+        log::error(format_args!("rank {from} sent a message that makes no sense ({what}); ending the job"));
+        // The lock of the link is held by this very thread: no MPI call is possible.
+        std::process::abort()
+    }
+
+    #[cold]
+    fn broken(&self, e: Error) -> Error {
+        let first = !self.ports.iter().fold(false, |lost, p| lost | p.lost.swap(true, Ordering::Relaxed));
+        if first { e.context("the connection to the devices is broken") } else { Error::Told }
+    }
+
+    /// Ends all devices, then MPI.
+    pub fn shut_down(&self, queues: &[Arc<Queue>], patience: Duration) {
+        let asked = queues.iter().all(|q| self.control(q, |w| w.push(crate::wire::command::Command::Shutdown)).is_ok());
+        let (mut idle, since) = (Idle::new(self.crowded), Instant::now());
+        while asked && !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
+            if since.elapsed() > patience {
+                let silent = queues.iter().filter(|q| !q.is_idle()).map(|q| self.ports[q.port].name.as_str());
+                let silent = silent.collect::<Vec<_>>().join(", ");
+                log::error(format_args!("no answer at the end of the program from {silent}; ending the job"));
+                self.link.abort(1);
+            }
+            match self.poll() {
+                Ok(Progress::Made) => idle.reset(),
+                Ok(_) => idle.pause(true),
+                Err(_) => return,
+            }
+        }
+        self.link.finish();
+    }
+}
+
+/// Writes what a region printed into the program's own stdio streams, behind what the
+/// program itself printed before.
+pub fn print(stream: Stream, bytes: &[u8]) {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
+    }
+    // SAFETY: the streams are initialised before any library is; they lock themselves.
+    unsafe {
+        let file = match stream {
+            Stream::Out => stdout,
+            Stream::Err => stderr,
+        };
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file);
+        libc::fflush(file);
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
+
+use super::engine::Target;
+use crate::base::Error;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+
+/// Operations that a device executes in order.
+pub struct Queue {
+    /// Its number on the wire.
+    pub id: u32,
+    /// The index of its device's [`super::engine::Port`].
+    pub port: usize,
+    /// The message that is being collected.
+    pub open: Mutex<Open>,
+    /// Messages and transfers that are not done.
+    outstanding: AtomicUsize,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    has_waiter: AtomicBool,
+    waiter: Mutex<Option<Thread>>,
+}
+
+/// A message that is being collected.
+#[derive(Default)]
+pub struct Open {
+    /// Empty if there is none.
+    pub message: Vec<u8>,
+    /// Where the bytes of its reads go.
+    pub targets: Vec<Target>,
+    /// Bytes of its reads.
+    pub reply: usize,
+    /// Events whose position is the end of this message, with their stamps.
+    pub events: Vec<(Arc<Event>, u64)>,
+    /// The number of the message sent last, 0 if none.
+    pub last: u64,
+    /// No message of this use of the queue was sent yet.
+    pub fresh: bool,
+}
+
+impl Queue {
+    /// A queue that has done nothing yet.
+    pub fn new(id: u32, port: usize) -> Arc<Queue> {
+        Arc::new(Queue {
+            id,
+            port,
+            open: Mutex::new(Open { fresh: true, ..Open::default() }),
+            outstanding: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            has_waiter: AtomicBool::new(false),
+            waiter: Mutex::default(),
+        })
+    }
+
+    /// One more thing is under way.
+    #[inline]
+    pub fn begin(&self) {
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One thing that was under way is over, well or not; wakes whoever waits for all.
+    #[inline]
+    pub fn end(&self) {
+        // Release: what was copied into the program's memory is there for the waiter.
+        if self.outstanding.fetch_sub(1, Ordering::Release) == 1 && self.has_waiter.load(Ordering::Relaxed) {
+            if let Some(waiter) = &*self.waiter.lock() {
+                waiter.unpark();
+            }
+        }
+    }
+
+    /// True if nothing that was sent is under way.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.outstanding.load(Ordering::Acquire) == 0
+    }
+
+    /// Remembers the first failure.
+    #[cold]
+    pub fn fail(&self, error: Error) {
+        let mut failure = self.failure.lock();
+        match &*failure {
+            Some(Error::Text(_)) => {}
+            _ => *failure = Some(error),
+        }
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The first failure since this was last asked.
+    #[inline]
+    pub fn take_failure(&self) -> Option<Error> {
+        if !self.failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.failed.store(false, Ordering::Relaxed);
+        self.failure.lock().take()
+    }
+
+    /// The thread to be woken when the queue gets idle.
+    pub fn set_waiter(&self, thread: Option<Thread>) {
+        self.has_waiter.store(thread.is_some(), Ordering::Relaxed);
+        *self.waiter.lock() = thread;
+    }
+}
+
+/// A position in a queue that other queues can wait for. It outlives its queue and, once
+/// complete, stays so until it is recorded again.
+#[derive(Default)]
+pub struct Event {
+    position: Mutex<Position>,
+    stamp: AtomicU64,
+}
+
+/// Where an event was recorded.
+#[derive(Clone, Default)]
+pub enum Position {
+    /// Nowhere, or where nothing had to be waited for.
+    #[default]
+    Complete,
+    /// At the end of the message that this queue is collecting.
+    Open(Arc<Queue>),
+    /// At the end of this message of this port.
+    Sent {
+        /// See [`Queue::port`].
+        port: usize,
+        /// The message's number.
+        seq: u64,
+    },
+}
+
+impl Event {
+    /// Records the event at what `queue` has collected and sent so far.
+    pub fn record(self: &Arc<Event>, queue: &Arc<Queue>, open: &mut Open) {
+        let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
+        *self.position.lock() = if !open.message.is_empty() {
+            open.events.push((self.clone(), stamp));
+            Position::Open(queue.clone())
+        } else if open.last != 0 {
+            Position::Sent { port: queue.port, seq: open.last }
+        } else {
+            Position::Complete
+        };
+    }
+
+    /// The message that the event stands in was sent, unless it was recorded anew since.
+    pub fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
+        let mut position = self.position.lock();
+        if self.stamp.load(Ordering::Relaxed) == stamp {
+            *position = Position::Sent { port: queue.port, seq };
+        }
+    }
+
+    /// Where the event is.
+    pub fn position(&self) -> Position {
+        self.position.lock().clone()
+    }
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Host to device: a message is a [`Head`] and any number of [`Command`]s, executed in
+//! order by one queue of the device.
+
+use super::{MESSAGE_MAX, Reader};
+use crate::base::{Error, Result};
+
+/// What stands in front of every command message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Number of the message on its link, counted from 1 without gaps.
+    pub seq: u64,
+    /// The queue that executes it; messages of one queue are executed in order.
+    pub queue: u32,
+    /// The first message of a new use of that queue: an earlier failure is forgotten.
+    pub fresh: bool,
+}
+
+/// Bytes that a [`Head`] takes.
+pub const HEAD_LEN: usize = 13;
+
+/// The number of a message whose head was not [`Head::patch`]ed yet.
+const UNSENT: u64 = 0;
+
+impl Head {
+    /// Starts a message: the head with a place for the number, see [`Head::patch`].
+    pub fn begin(out: &mut Vec<u8>, queue: u32, fresh: bool) {
+        out.clear();
+        out.extend_from_slice(&UNSENT.to_le_bytes());
+        out.extend_from_slice(&queue.to_le_bytes());
+        out.push(u8::from(fresh));
+    }
+
+    /// Puts the number into a message's head, when its place in the order is known.
+    pub fn patch(message: &mut [u8], seq: u64) {
+        message[..8].copy_from_slice(&seq.to_le_bytes());
+    }
+}
+
+/// One operation for the device. Addresses are device addresses, lengths are bytes.
+#[allow(missing_docs, reason = "the fields are named in each operation's line")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Command<'a> {
+    /// 1: puts these bytes at an address.
+    Write { to: u64, bytes: &'a [u8] },
+    /// 2: puts the bytes at an address into the reply.
+    Read { from: u64, len: u32 },
+    /// 3: receives bulk data from a rank straight to its place.
+    Receive { to: u64, len: u64, rank: u32, tag: u32 },
+    /// 4: sends bulk data to a rank straight from its place.
+    Send { from: u64, len: u64, rank: u32, tag: u32 },
+    /// 5: moves data within the device.
+    Copy { to: u64, from: u64, len: u64 },
+    /// 6: runs the kernel at an address with these arguments.
+    Launch { kernel: u64, args: Args<'a> },
+    /// 7: waits until the device has executed message `seq` of another queue.
+    Wait { seq: u64 },
+    /// 8: returns memory that holds nothing any more to the system; done on receipt.
+    Discard { at: u64, len: u64 },
+    /// 9: maps the arena at this address; `fragment` is the largest piece of bulk data.
+    Start { at: u64, len: u64, fragment: u64 },
+    /// 10: receives an image as bulk data and loads it; the reply carries its address.
+    /// The last `libraries` of the `len` bytes list the host's libraries.
+    Load { image: u32, rank: u32, tag: u32, len: u64, libraries: u64 },
+    /// 11: unloads an image.
+    Unload { image: u32 },
+    /// 12: an image was loaded where the host can't have it; load it elsewhere.
+    Move { image: u32 },
+    /// 13: ends the device.
+    Shutdown,
+}
+
+/// The arguments of a [`Command::Launch`]: 8 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Args<'a>(&'a [u8]);
+
+impl<'a> Args<'a> {
+    /// The arguments in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
+        // as_chunks leaves no rest: the reader took a multiple of 8 bytes.
+        self.0.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c))
+    }
+}
+
+/// Appends commands to a message.
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn op(&mut self, op: u8, fields: &[u64]) {
+        self.0.push(op);
+        for f in fields {
+            self.0.extend_from_slice(&f.to_le_bytes());
+        }
+    }
+
+    /// Appends [`Command::Launch`].
+    pub fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>) {
+        self.op(5, &[kernel, args.len() as u64]);
+        args.for_each(|a| self.0.extend_from_slice(&a.to_le_bytes()));
+    }
+
+    /// Appends any command but a launch.
+    pub fn push(&mut self, command: Command<'_>) {
+        match command {
+            Command::Write { to, bytes } => {
+                self.op(1, &[to, bytes.len() as u64]);
+                self.0.extend_from_slice(bytes);
+            }
+            Command::Read { from, len } => self.op(2, &[from, u64::from(len)]),
+            Command::Receive { to, len, rank, tag } => self.op(3, &[to, len, pair(rank, tag)]),
+            Command::Send { from, len, rank, tag } => self.op(4, &[from, len, pair(rank, tag)]),
+            Command::Launch { kernel, args } => self.launch(kernel, args.iter()),
+            Command::Copy { to, from, len } => self.op(6, &[to, from, len]),
+            Command::Wait { seq } => self.op(7, &[seq]),
+            Command::Discard { at, len } => self.op(8, &[at, len]),
+            Command::Start { at, len, fragment } => self.op(9, &[at, len, fragment]),
+            Command::Load { image, rank, tag, len, libraries } => {
+                self.op(10, &[u64::from(image), pair(rank, tag), len, libraries]);
+            }
+            Command::Unload { image } => self.op(11, &[u64::from(image)]),
+            Command::Move { image } => self.op(12, &[u64::from(image)]),
+            Command::Shutdown => self.op(13, &[]),
+        }
+    }
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Bytes that a launch with this many arguments takes in a message.
+pub const fn launch_len(args: usize) -> usize {
+    17 + 8 * args
+}
+
+/// Bytes that any other command takes in a message, besides the bytes of a write.
+pub const COMMAND_MAX: usize = 40;
+
+/// Takes commands off a message.
+#[derive(Clone, Debug)]
+pub struct Commands<'a>(Reader<'a>);
+
+impl<'a> Commands<'a> {
+    /// Splits a received message.
+    ///
+    /// # Errors
+    /// A message that is too short or too long, or has no number.
+    pub fn open(message: &'a [u8]) -> Result<(Head, Commands<'a>)> {
+        if message.len() > MESSAGE_MAX {
+            return Err(Error::new("a message is too long"));
+        }
+        let mut r = Reader(message);
+        let head = Head { seq: r.u64()?, queue: r.u32()?, fresh: r.u8()? != 0 };
+        if head.seq == UNSENT {
+            return Err(Error::new("a message has no number"));
+        }
+        Ok((head, Commands(r)))
+    }
+
+    /// Goes on with a message at a position that [`Commands::position`] gave.
+    pub fn resume(message: &'a [u8], position: usize) -> Commands<'a> {
+        Commands(Reader(message.get(position..).unwrap_or_default()))
+    }
+
+    /// How far this message has been read.
+    pub fn position(&self, message: &[u8]) -> usize {
+        message.len() - self.0.0.len()
+    }
+
+    /// The next command, or `None` at the end.
+    ///
+    /// # Errors
+    /// An unknown operation, or one that ends too early.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Command<'a>>> {
+        if self.0.0.is_empty() {
+            return Ok(None);
+        }
+        let r = &mut self.0;
+        Ok(Some(match r.u8()? {
+            1 => {
+                let (to, len) = (r.u64()?, r.u64()?);
+                Command::Write { to, bytes: r.bytes(usize::try_from(len).unwrap_or(usize::MAX))? }
+            }
+            2 => {
+                let (from, len) = (r.u64()?, r.u64()?);
+                let len = u32::try_from(len).ok().filter(|&n| n as usize <= MESSAGE_MAX);
+                Command::Read { from, len: len.ok_or_else(|| Error::new("a read is too long for a reply"))? }
+            }
+            3 => {
+                let (to, len, (rank, tag)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
+                Command::Receive { to, len, rank, tag }
+            }
+            4 => {
+                let (from, len, (rank, tag)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
+                Command::Send { from, len, rank, tag }
+            }
+            5 => {
+                let (kernel, n) = (r.u64()?, r.u64()?);
+                let bytes = usize::try_from(n).ok().and_then(|n| n.checked_mul(8)).unwrap_or(usize::MAX);
+                Command::Launch { kernel, args: Args(r.bytes(bytes)?) }
+            }
+            6 => Command::Copy { to: r.u64()?, from: r.u64()?, len: r.u64()? },
+            7 => Command::Wait { seq: r.u64()? },
+            8 => Command::Discard { at: r.u64()?, len: r.u64()? },
+            9 => {
+                let (at, len, fragment) = (r.u64()?, r.u64()?, r.u64()?);
+                if fragment == 0 || fragment > 1 << 30 {
+                    return Err(Error::new("a piece size that MPI can't count"));
+                }
+                Command::Start { at, len, fragment }
+            }
+            10 => {
+                let (image, (rank, tag)) = (id(r.u64()?)?, unpair(r.u64()?));
+                let (len, libraries) = (r.u64()?, r.u64()?);
+                if libraries > len {
+                    return Err(Error::new("an image's list of libraries is longer than the whole"));
+                }
+                Command::Load { image, rank, tag, len, libraries }
+            }
+            11 => Command::Unload { image: id(r.u64()?)? },
+            12 => Command::Move { image: id(r.u64()?)? },
+            13 => Command::Shutdown,
+            op => return Err(Error::new(format!("unknown operation {op} in a message"))),
+        }))
+    }
+}
+
+fn unpair(n: u64) -> (u32, u32) {
+    ((n >> 32) as u32, n as u32)
+}
+
+fn id(n: u64) -> Result<u32> {
+    u32::try_from(n).map_err(|_| Error::new("an image number is out of range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
+        let (a, b) = (n as u32, (n >> 7) as u32);
+        vec![
+            Command::Write { to: n, bytes },
+            Command::Read { from: n, len: a % 32_768 },
+            Command::Receive { to: n, len: n ^ 5, rank: a, tag: b },
+            Command::Send { from: n, len: n ^ 9, rank: b, tag: a },
+            Command::Copy { to: n, from: !n, len: n / 3 },
+            Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]) },
+            Command::Wait { seq: n },
+            Command::Discard { at: n, len: !n },
+            Command::Start { at: n, len: !n, fragment: 1 + n % (1 << 30) },
+            Command::Load { image: a, rank: b, tag: a, len: n, libraries: n / 2 },
+            Command::Unload { image: a },
+            Command::Move { image: b },
+            Command::Shutdown,
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut message = Vec::new();
+            Head::begin(&mut message, queue, fresh);
+            prop_assert_eq!(message.len(), HEAD_LEN);
+            prop_assert!(Commands::open(&message).is_err(), "an unsent message is no message");
+            let commands = every_command(n, &bytes);
+            for c in &commands {
+                let before = message.len();
+                Writer(&mut message).push(*c);
+                let limit = match c {
+                    Command::Write { bytes, .. } => COMMAND_MAX + bytes.len(),
+                    Command::Launch { args, .. } => launch_len(args.iter().len()),
+                    _ => COMMAND_MAX,
+                };
+                prop_assert!(message.len() - before <= limit);
+            }
+            Head::patch(&mut message, seq);
+            let (head, mut rest) = Commands::open(&message).unwrap();
+            prop_assert_eq!(head, Head { seq, queue, fresh });
+            for c in commands {
+                rest = Commands::resume(&message, rest.position(&message));
+                prop_assert_eq!(rest.next().unwrap(), Some(c));
+            }
+            prop_assert_eq!(rest.next().unwrap(), None);
+        }
+
+        #[test]
+        fn any_bytes_are_safe_to_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok((_, mut rest)) = Commands::open(&bytes) {
+                while let Ok(Some(_)) = rest.next() {}
+            }
+        }
+    }
+}

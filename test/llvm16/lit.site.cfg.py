@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# What a build of LLVM would have written for the tests of libomptarget 16:
+# where the compiler and the libraries are. The suite's own lit.cfg does the
+# rest; then the commands that run a program are put behind mpirun.
+# ./run calls lit on this folder with the parameters used here:
+#   suite   the suite's folder
+#   work    where the tests are built and run
+#   mpi     openmpi or mpich, and
+#   prefix  the plugin's build; both absent: the stock plugin, without mpirun
+
+import os
+import subprocess
+
+param = lit_config.params.get
+
+
+target = "x86_64-pc-linux-gnu"
+resources = subprocess.check_output(["clang-16", "-print-resource-dir"], text=True).strip()
+libraries = os.path.realpath(resources + "/../..")
+
+config.test_c_compiler = "clang-16"
+config.test_cxx_compiler = "clang++-16"
+config.test_compiler_features = ["clang", "clang-16"]
+config.test_openmp_flags = "-fopenmp"
+config.test_extra_flags = ""
+config.cuda_path = config.cuda_libdir = config.cuda_test_arch = ""
+config.libomptarget_obj_root = param("work")
+config.library_dir = libraries
+config.omp_header_directory = resources + "/include"
+config.omp_host_rtl_directory = libraries
+config.llvm_lib_directory = libraries
+config.operating_system = "Linux"
+config.libomptarget_current_target = target
+# The others are those that some test names; lit.cfg makes them do nothing.
+config.libomptarget_all_targets = [
+    target,
+    "aarch64-unknown-linux-gnu",
+    "amdgcn-amd-amdhsa",
+    "nvptx64-nvidia-cuda",
+    "powerpc64-ibm-linux-gnu",
+    "powerpc64le-ibm-linux-gnu",
+]
+config.libomptarget_filecheck = "FileCheck-16"
+config.libomptarget_not = "not-16"
+config.libomptarget_debug = False
+
+lit_config.load_config(config, os.path.join(param("suite"), "lit.cfg"))
+
+if param("mpi"):
+    # lit starts from an almost empty environment; mpirun hands this one on.
+    config.environment["HOME"] = os.path.expanduser("~")
+    config.environment["LD_LIBRARY_PATH"] = param("prefix") + "/lib/omptarget-mpi"
+    if os.geteuid() == 0:
+        config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+
+    # Tests append arguments, so the program comes last. They read its stdout and
+    # stderr as one stream, which mpirun would carry apart and join in any order:
+    # the program (a shell becomes it) writes both to one.
+    mpirun = {"openmpi": "mpirun.openmpi --oversubscribe", "mpich": "mpirun.mpich"}
+    device = param("prefix") + "/bin/llvm-offload-mpi-device"
+    program = "sh -c 'exec \"$@\" 2>&1' sh %t"
+    launch = f"{mpirun[param('mpi')]} -np 1 {device} : -np 1 {program}"
+
+    # `not --crash` wants to see a program die of a signal, but mpirun lives on
+    # and returns the host program's SIGABRT as a status: 134 from Open MPI, 6
+    # from MPICH. A shell in between turns that back into a signal.
+    abort = "sh -c '\"$@\"; case $? in 6|134) kill -ABRT $$;; esac' sh"
+
+    behind_mpirun = {
+        "%libomptarget-run-" + target: launch,
+        "%libomptarget-run-fail-" + target: f"%not --crash {abort} {launch}",
+    }
+    found = set(behind_mpirun) & {name for name, _ in config.substitutions}
+    if found != set(behind_mpirun):
+        lit_config.fatal("lit.cfg of the suite names its commands differently")
+    config.substitutions = [
+        (name, behind_mpirun.get(name, command)) for name, command in config.substitutions
+    ]
