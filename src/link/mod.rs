@@ -48,6 +48,9 @@ pub trait Transport: Send {
     /// The transport's own.
     fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
 
+    /// Gives up a receive that nothing was sent for; its memory is free then.
+    fn cancel(&mut self, request: Request);
+
     /// Ends the transport, together with the other ranks.
     fn finish(&mut self);
 
@@ -66,6 +69,9 @@ impl Transport for Mpi {
     }
     fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
         Mpi::test(self, request)
+    }
+    fn cancel(&mut self, request: Request) {
+        Mpi::cancel(self, request);
     }
     fn finish(&mut self) {
         Mpi::finish(self);
@@ -416,9 +422,10 @@ impl Link {
     pub fn finish(&self) {
         let mut state = self.state.lock();
         state.broken = Some(Error::Told);
+        for (request, _) in std::mem::take(&mut state.posted) {
+            state.transport.cancel(request);
+        }
         state.transport.finish();
-        // The transport is over, but it may not have looked at these buffers a last time.
-        std::mem::forget(std::mem::take(&mut state.posted));
     }
 
     /// Ends all ranks at once.

@@ -217,6 +217,15 @@ impl Mpi {
         }
     }
 
+    /// Gives up a receive that nothing was sent for.
+    pub fn cancel(&mut self, mut request: Request) {
+        // SAFETY: the request was made by MPI; a null status pointer is MPI's own.
+        unsafe {
+            sys::MPI_Cancel(request.handle());
+            sys::MPI_Wait(request.handle(), sys::RSMPI_STATUS_IGNORE);
+        }
+    }
+
     /// Makes progress; tells what a receive got once it is done (a send: nothing).
     ///
     /// # Errors

@@ -65,8 +65,9 @@ if param("mpi"):
 
     # `not --crash` wants to see a program die of a signal, but mpirun lives on
     # and returns the host program's SIGABRT as a status: 134 from Open MPI, 6
-    # from MPICH. A shell in between turns that back into a signal.
-    abort = "sh -c '\"$@\"; case $? in 6|134) kill -ABRT $$;; esac' sh"
+    # from MPICH, or 15 if MPICH's launcher has to kill (9) the device after it.
+    # A shell in between turns that back into a signal.
+    abort = "sh -c '\"$@\"; case $? in 6|15|134) kill -ABRT $$;; esac' sh"
 
     behind_mpirun = {
         "%libomptarget-run-" + target: launch,
