@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// (`OMP_INFOTYPE_PLUGIN_KERNEL` in LLVM's `Debug.h`).
 pub const INFO_PLUGIN_KERNEL: u32 = 0x10;
 
+/// As LLVM reads them: any integer, -1 for all bits.
 fn number(variable: &str) -> u32 {
-    std::env::var(variable).ok().and_then(|v| v.trim().parse().ok()).unwrap_or(0)
+    std::env::var(variable).ok().and_then(|v| v.trim().parse::<i64>().ok()).unwrap_or(0) as u32
 }
 
 fn info_level() -> &'static AtomicU32 {
@@ -36,7 +37,7 @@ pub fn set_info_level(level: u32) {
 /// True if `LIBOMPTARGET_DEBUG` asks for debug lines.
 pub fn wants_debug() -> bool {
     static DEBUG: OnceLock<bool> = OnceLock::new();
-    *DEBUG.get_or_init(|| number("LIBOMPTARGET_DEBUG") > 0)
+    *DEBUG.get_or_init(|| number("LIBOMPTARGET_DEBUG") != 0)
 }
 
 fn line(prefix: &str, text: fmt::Arguments<'_>) {

@@ -65,8 +65,18 @@ impl Parcel {
                 node::host_name()
             ))
         })?;
+        parsed.needed.iter().filter(|name| name.starts_with("libomp")).for_each(|name| pin(name));
         let base = load_address(&library)?;
         Ok(Image { parsed, base, file, library, rejected: Vec::new() })
+    }
+}
+
+/// Keeps a library that an image brought in when the image goes: libomp's threads run on.
+fn pin(name: &str) {
+    let flags = RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the library is loaded already; only its flags change.
+    if let Ok(library) = unsafe { Library::open(Some(name), flags) } {
+        std::mem::forget(library);
     }
 }
 
@@ -85,7 +95,8 @@ fn open(file: &File) -> Result<Library> {
     // SAFETY: loading runs the initialisers of what is loaded: that a device executes
     // what its host sends is its purpose.
     unsafe { Library::open(Some(&path), FLAGS) }.map_err(|e| {
-        let text = e.to_string();
+        // The loader's own words are the error's source.
+        let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
         let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
         Error::new(text.to_string())
     })

@@ -669,6 +669,12 @@ impl Server {
 /// Ends this process at once.
 fn quit(code: i32) -> ! {
     fault::ending();
+    // Without exit handlers libomp leaves its registration behind (kmp_runtime.cpp).
+    // SAFETY: getpid and getuid have no preconditions; the name is a C string.
+    unsafe {
+        let name = format!("/__KMP_REGISTERED_LIB_{}_{}\0", libc::getpid(), libc::getuid());
+        libc::shm_unlink(name.as_ptr().cast());
+    }
     // SAFETY: exit handlers belong to libraries of images whose threads still run.
     unsafe { libc::_exit(code) }
 }

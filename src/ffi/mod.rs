@@ -28,8 +28,11 @@ const SUCCESS: i32 = 0;
 const FAIL: i32 = !0;
 
 static PLUGIN: OnceLock<Option<Plugin>> = OnceLock::new();
-/// Programs and libraries with images that are registered now.
+/// Programs and libraries with images that are registered now, and those of them that
+/// have destructor kernels to run.
 static REGISTERED: AtomicUsize = AtomicUsize::new(0);
+static WITH_DESTRUCTORS: AtomicUsize = AtomicUsize::new(0);
+/// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
 static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
@@ -74,8 +77,7 @@ fn plugin() -> Result<&'static Plugin> {
     let plugin = PLUGIN.get_or_init(|| match start::start() {
         Ok(None) => None,
         Ok(Some(plugin)) => {
-            // SAFETY: the handler is a function of this library, which is never unloaded.
-            unsafe { libc::atexit(on_exit) };
+            notice_exit();
             Some(plugin)
         }
         Err(e) => {
@@ -96,9 +98,22 @@ fn finish() {
     }
 }
 
-/// LLVM 16 registers its plugins before the loader's own exit handler, so that this runs
-/// when all images are gone; with 14 and 15 it runs first, and the last image's
-/// destructor kernels are still to come.
+/// Lets [`on_exit`] run.
+///
+/// MPI must end behind the program's last region, which may be in an exit handler or a
+/// destructor kernel, and before the destructors of MPI's own libraries. The loader runs
+/// the destructors, the program's first, from an exit handler that it registers before
+/// `main`; LLVM 16 starts its plugins before that, so a handler registered then comes too
+/// late to tell that an `unregister_lib` is one of the end. Hence one is registered on
+/// several occasions, of which one is late enough.
+fn notice_exit() {
+    static HANDLERS: AtomicUsize = AtomicUsize::new(0);
+    if HANDLERS.fetch_add(1, Ordering::Relaxed) < 8 {
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe { libc::atexit(on_exit) };
+    }
+}
+
 extern "C" fn on_exit() {
     EXITING.store(true, Ordering::SeqCst);
     if REGISTERED.load(Ordering::SeqCst) == 0 {
@@ -107,6 +122,40 @@ extern "C" fn on_exit() {
             Ok(())
         });
     }
+}
+
+/// The images of a program or library.
+///
+/// # Safety
+/// `desc` is null or points to a descriptor with as many images as it says.
+unsafe fn images_of<'a>(desc: *const BinDesc) -> &'a [DeviceImage] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match desc.as_ref() {
+            Some(d) if d.num_device_images > 0 => {
+                std::slice::from_raw_parts(d.device_images, d.num_device_images as usize)
+            }
+            _ => &[],
+        }
+    }
+}
+
+/// The entries of an image.
+///
+/// # Safety
+/// The image's entries lie between the two pointers.
+unsafe fn entries_of(image: &DeviceImage) -> &[OffloadEntry] {
+    let n = (image.entries_end as usize).saturating_sub(image.entries_begin as usize) / size_of::<OffloadEntry>();
+    // SAFETY: the caller's promise; without entries the pointers may be null.
+    if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(image.entries_begin, n) } }
+}
+
+/// True if any of these images has kernels to run when it goes.
+fn have_destructors(images: &[DeviceImage]) -> bool {
+    /// `OMP_DECLARE_TARGET_DTOR`.
+    const DTOR: i32 = 4;
+    // SAFETY: libomptarget registers only images with an entry table.
+    images.iter().any(|i| unsafe { entries_of(i) }.iter().any(|e| e.flags & DTOR != 0))
 }
 
 /// The queue of an async info that has one; the count of its owners stays as it is.
@@ -147,8 +196,8 @@ fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Res
     done(device.synchronize(queue).and(called))
 }
 
-fn size_of_copy(size: i64) -> Result<u64> {
-    u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes")))
+fn to_bytes(size: i64, device: &Device) -> Result<u64> {
+    u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))
 }
 
 // ---- start and end -----------------------------------------------------------------
@@ -175,9 +224,17 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
 }
 
 /// A program or library with images appears.
+///
+/// # Safety
+/// `desc` is null or points to a descriptor of the program.
 #[unsafe(no_mangle)]
-pub extern "C" fn __tgt_rtl_register_lib(_desc: *mut BinDesc) -> i32 {
+pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
     REGISTERED.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: the caller's promise.
+    if have_destructors(unsafe { images_of(desc) }) {
+        WITH_DESTRUCTORS.fetch_add(1, Ordering::SeqCst);
+    }
+    notice_exit();
     SUCCESS
 }
 
@@ -188,22 +245,24 @@ pub extern "C" fn __tgt_rtl_register_lib(_desc: *mut BinDesc) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
     guard("unregister_lib", FAIL, || {
-        // SAFETY: the caller's promise: a record with as many images as it says, or null.
-        let images = unsafe {
-            match desc.as_ref() {
-                Some(d) if d.num_device_images > 0 => {
-                    std::slice::from_raw_parts(d.device_images, d.num_device_images as usize)
-                }
-                _ => &[],
-            }
-        };
-        let gone = |l: &mut LoadedImage| images.iter().any(|i| i.image_start as usize == l.image);
+        // SAFETY: the caller's promise.
+        let images = unsafe { images_of(desc) };
+        // What was loaded may be a part of what was registered: LLVM unpacks images.
+        let covers = |i: &DeviceImage, at| (i.image_start as usize..i.image_end as usize).contains(&at);
+        let gone = |l: &mut LoadedImage| images.iter().any(|i| covers(i, l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
-        let unloaded = gone.iter().try_for_each(|l| plugin()?.device(l.device)?.unload(l.id));
-        if REGISTERED.fetch_sub(1, Ordering::SeqCst) == 1 && EXITING.load(Ordering::SeqCst) {
-            finish();
+        REGISTERED.fetch_sub(1, Ordering::SeqCst);
+        if have_destructors(images) {
+            WITH_DESTRUCTORS.fetch_sub(1, Ordering::SeqCst);
         }
-        done(unloaded)
+        if EXITING.load(Ordering::SeqCst) {
+            // The devices will be gone before anyone misses the memory.
+            if WITH_DESTRUCTORS.load(Ordering::SeqCst) == 0 {
+                finish();
+            }
+            return Ok(SUCCESS);
+        }
+        done(gone.iter().try_for_each(|l| plugin()?.device(l.device)?.unload(l.id)))
     })
 }
 
@@ -225,7 +284,12 @@ pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
 /// Starts a device; the plugin's start did so already.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
-    guard("init_device", FAIL, || done(plugin()?.device(id).map(|d| debug!("{} is used", d.name()))))
+    guard("init_device", FAIL, || {
+        let device = plugin()?.device(id)?;
+        debug!("{} is used", device.name());
+        notice_exit();
+        Ok(SUCCESS)
+    })
 }
 
 /// Ends a device; the process's end does so.
@@ -308,13 +372,8 @@ pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
 pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage) -> *mut TargetTable {
     guard("load_binary", ptr::null_mut(), || {
         let device = plugin()?.device(id)?;
-        // SAFETY: the caller's promise: an image, with entries from begin to end.
-        let (file, host) = unsafe {
-            let file = bytes_of(image)?;
-            let (begin, end) = ((*image).entries_begin, (*image).entries_end);
-            let n = (end as usize).saturating_sub(begin as usize) / size_of::<OffloadEntry>();
-            (file, if n == 0 { &[] } else { std::slice::from_raw_parts(begin, n) })
-        };
+        // SAFETY: the caller's promise; `bytes_of` refuses null.
+        let (file, host) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
         let key = file.as_ptr() as usize;
         let mut loaded = LOADED.lock();
         if let Some(l) = loaded.iter_mut().find(|l| l.device == id && l.image == key) {
@@ -341,8 +400,9 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, _host: *mut c_void, kind: i32) -> *mut c_void {
     guard("data_alloc", ptr::null_mut(), || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
         let at = match kind {
             ALLOC_DEFAULT | ALLOC_DEVICE => device.alloc(size)?,
             ALLOC_HOST => plugin.alloc_host(size)?,
@@ -398,8 +458,9 @@ pub extern "C" fn __tgt_rtl_data_unlock(_id: i32, _host: *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_data_submit(id: i32, target: *mut c_void, host: *mut c_void, size: i64) -> i32 {
     guard("data_submit", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
         if size == 0 {
             return Ok(SUCCESS);
         }
@@ -422,8 +483,9 @@ pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
     info: *mut AsyncInfo,
 ) -> i32 {
     guard("data_submit", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
         debug!("device {id}: {size} bytes from host {host:p} to {target:p}");
         if size == 0 {
             return Ok(SUCCESS);
@@ -443,8 +505,9 @@ pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_data_retrieve(id: i32, host: *mut c_void, target: *mut c_void, size: i64) -> i32 {
     guard("data_retrieve", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
         if size == 0 {
             return Ok(SUCCESS);
         }
@@ -467,8 +530,9 @@ pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
     info: *mut AsyncInfo,
 ) -> i32 {
     guard("data_retrieve", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
         debug!("device {id}: {size} bytes from {target:p} to host {host:p}");
         if size == 0 {
             return Ok(SUCCESS);
@@ -500,8 +564,9 @@ pub extern "C" fn __tgt_rtl_data_exchange(
     size: i64,
 ) -> i32 {
     guard("data_exchange", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        let size = to_bytes(size, device)?;
         if size == 0 {
             return Ok(SUCCESS);
         }
@@ -523,8 +588,9 @@ pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
     info: *mut AsyncInfo,
 ) -> i32 {
     guard("data_exchange", FAIL, || {
-        let (plugin, size) = (plugin()?, size_of_copy(size)?);
+        let plugin = plugin()?;
         let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        let size = to_bytes(size, device)?;
         debug!("{size} bytes from device {source} {from:p} to device {destination} {to:p}");
         if size == 0 {
             return Ok(SUCCESS);

@@ -302,8 +302,14 @@ impl Device {
         size: u64,
         piece: impl Fn(&Arc<Queue>, &mut Open, u64, u64) -> Result<()>,
     ) -> Result<()> {
+        let name = self.name();
         if at.checked_add(size).is_none() {
-            return Err(Error::new(format!("can't {what} {at:#x} on {}: it is no address", self.name())));
+            return Err(Error::new(format!("can't {what} {at:#x} on {name}: it is no address")));
+        }
+        if self.space.owner(at).is_some() {
+            return Err(Error::new(format!(
+                "can't {what} {at:#x}: {size} bytes from there leave the memory of {name}"
+            )));
         }
         self.flush(after)?;
         self.engine.wait(after)?;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Six deferred kernels on one device that all wait for a seventh: the device
+// runs as many at once as the program has in flight.
+//
+// RUN: %clang %s -o %t
+// RUN: %run1 %t
+
+#include "offload.h"
+
+#pragma omp declare target
+static int flag;
+#pragma omp end declare target
+
+enum { WAITING = 6, LONG = 60 * 1000 };
+
+int main(void) {
+  need_devices(1);
+  int waited[WAITING];
+#pragma omp parallel num_threads(WAITING + 1)
+  {
+    int me = omp_get_thread_num(), ms = 0;
+    if (me < WAITING) {
+#pragma omp target map(tofrom : ms)
+      while (!__atomic_load_n(&flag, __ATOMIC_ACQUIRE) && ms < LONG) {
+        usleep(1000);
+        ++ms;
+      }
+      waited[me] = ms;
+    } else {
+      usleep(200000); // so that most of them are there; right without it too
+#pragma omp target
+      __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+    }
+  }
+  for (int i = 0; i < WAITING; ++i)
+    CHECK(waited[i] < LONG);
+  return 0;
+}

@@ -1,0 +1,125 @@
+# -*- Python -*-
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""lit configuration of the project's own tests: target regions over MPI.
+
+    lit -v test/lit --param mpi=openmpi --param prefix=$PWD/build/openmpi
+
+Parameters:
+  mpi       openmpi or mpich: the launcher, and with it the expected library
+  prefix    absolute path of the install prefix under test; the tests of two
+            MPIs in one job look for the other MPI's build beside it
+  plugin    "stock" runs what can run there on libomptarget's own host plugin,
+            without MPI: what fails there is a wrong test, not a wrong plugin
+
+Everything is written below build/lit/.
+"""
+
+import os
+import shutil
+import socket
+import sys
+
+import lit.formats
+
+
+def tool(*names):
+    """The first of these programs that the machine has."""
+    for name in names:
+        path = shutil.which(name) or shutil.which(
+            name, path="/usr/lib/llvm-16/bin")
+        if path:
+            return path
+    lit_config.fatal("not found: " + " or ".join(names))
+
+
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(os.path.dirname(here))
+
+mpi = lit_config.params.get("mpi", "openmpi")
+if mpi not in ("openmpi", "mpich"):
+    lit_config.fatal("mpi must be openmpi or mpich, not " + mpi)
+prefix = lit_config.params.get("prefix", os.path.join(root, "build", mpi))
+stock = lit_config.params.get("plugin") == "stock"
+other_mpi = "mpich" if mpi == "openmpi" else "openmpi"
+other_prefix = os.path.join(os.path.dirname(prefix), other_mpi)
+device = os.path.join(prefix, "bin", "llvm-offload-mpi-device")
+other_device = os.path.join(other_prefix, "bin", "llvm-offload-mpi-device")
+if not stock and not os.path.exists(device):
+    lit_config.fatal("no device program at %s: build first" % device)
+
+config.name = "omptarget-mpi (%s)" % ("stock" if stock else mpi)
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".c", ".cpp", ".test"]
+config.excludes = ["Inputs", "include", "tools"]
+config.test_source_root = here
+config.test_exec_root = os.path.join(
+    root, "build", "lit", "stock" if stock else mpi)
+
+cpus = len(os.sched_getaffinity(0))
+config.available_features.add("stock" if stock else mpi)
+if not stock:
+    config.available_features.add("plugin")
+if cpus > 1:
+    config.available_features.add("multicore")
+if not stock and os.path.exists(other_device) and shutil.which(
+        "mpirun." + other_mpi):
+    config.available_features.add("both-mpis")
+mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
+if mpicc:
+    config.available_features.add("mpicc")
+
+# lit starts tests in an almost empty environment.
+config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
+config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+if mpi == "openmpi" and os.getuid() == 0:
+    config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+    config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+for name in ("OMPI_CC", "MPICH_CC"):
+    config.environment[name] = tool("clang-16", "clang")
+
+# run.py has a limit of its own for each job; this one catches all the rest.
+try:
+    import psutil  # lit needs it for a limit
+    lit_config.maxIndividualTestTime = 240
+except ImportError:
+    pass
+
+flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
+    here, " -DSTOCK" if stock else "")
+offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
+tools = os.path.join(here, "tools")
+run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
+if stock:
+    run += " --stock"
+
+# A longer name stands before a shorter one that begins it.
+config.substitutions += [
+    ("%clangxx", tool("clang++-16", "clang++") + offload),
+    ("%clang", tool("clang-16", "clang") + offload),
+    ("%plain-clang", tool("clang-16", "clang") + flags),
+    ("%mpicc", (mpicc or "mpicc") + offload),
+    ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
+    # %runN: N devices, the program last; %run: see run.py for what it takes.
+    ("%run1", run + " --ranks dh"),
+    ("%run2", run + " --ranks ddh"),
+    ("%run3", run + " --ranks dddh"),
+    ("%run", run),
+    ("%slot", os.path.join(prefix, "lib", "omptarget-mpi")),
+    ("%other-device", other_device),
+    ("%other-slot", os.path.join(other_prefix, "lib", "omptarget-mpi")),
+    ("%device", device),
+    ("%prefix", prefix),
+    ("%line", "%s %s/line.py" % (sys.executable, tools)),
+    ("%answer", "%s %s/answer.py" % (sys.executable, tools)),
+    ("%together", "%s %s/together.py" % (sys.executable, tools)),
+    ("%LIBRARY", mpi.upper()),
+    ("%hostname", socket.gethostname()),
+    ("%examples", os.path.join(root, "examples")),
+    ("%cpus", str(cpus)),
+    (r"\bFileCheck\b", tool("FileCheck-16", "FileCheck")),
+    ("%ar", tool("llvm-ar-16", "llvm-ar", "ar")),
+    ("%nm", tool("llvm-nm-16", "llvm-nm", "nm")),
+    ("%readelf", tool("llvm-readelf-16", "llvm-readelf", "readelf")),
+    ("%omp-device-info", tool("llvm-omp-device-info-16",
+                              "llvm-omp-device-info")),
+]

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A program that uses MPI itself keeps its MPI: with the plugin on the path and
+// no device, the stock plugin serves its regions; so where only a library of
+// the program's links MPI.
+//
+// RUN: %mpicc %s -o %t
+// RUN: %run --ranks hh %t 2> %t.err
+// RUN: FileCheck %s --input-file %t.err --allow-empty
+// RUN: %run --ranks hhhh %t
+// RUN: %mpicc -shared -fPIC -DLIBRARY %s -o %t.so
+// RUN: %clang -DPROGRAM %s -o %t %t.so
+// RUN: %run --ranks hh %t
+// REQUIRES: mpicc
+//
+// CHECK-NOT: error
+
+#include <stdio.h>
+#include <unistd.h>
+
+#ifndef PROGRAM
+#include <mpi.h>
+
+int add_over_ranks(int mine) {
+  int size, sum = 0, before = 0;
+  MPI_Initialized(&before);
+  if (before)
+    return -1;
+  MPI_Init(NULL, NULL);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return size > 1 && sum == size * mine;
+}
+#else
+int add_over_ranks(int mine);
+#endif
+
+#ifndef LIBRARY
+int main(void) {
+  int there = 0, x = 20;
+#pragma omp target map(from : there) map(tofrom : x)
+  {
+    there = getpid();
+    x += 1;
+  }
+  if (there != getpid() || x != 21) {
+    fprintf(stderr, "the region ran elsewhere\n");
+    return 1;
+  }
+  return add_over_ranks(x) == 1 ? 0 : 2;
+}
+#endif

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Starts one MPI job of device processes and a program, and judges its end.
+
+    run.py --mpi openmpi --prefix DIR --ranks ddh [options] PROGRAM [ARGUMENT...]
+
+--ranks has one letter for each rank: d for a device process, h for the host
+program. Output and input are those of the caller. Ends with 0 if the job ended
+in time, with the status that was asked for, and if no process of it is left.
+Every process of the job is known by a variable in its environment, so that
+neither names nor other jobs matter.
+"""
+
+import argparse
+import itertools
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+MARK = "OMPTARGET_TEST_JOB"
+
+
+def processes(token):
+    """The processes of this job as {pid: path of the executable}."""
+    mark = (MARK + "=" + token).encode()
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found[int(pid)] = os.readlink("/proc/%s/exe" % pid)
+        except OSError:
+            pass  # it has ended, or is not ours
+    return found
+
+
+def kill_all(token):
+    for pid in processes(token):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def gone_within(token, seconds):
+    """Waits until no process of the job is left; those that are, otherwise."""
+    end = time.monotonic() + seconds
+    while True:
+        left = processes(token)
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+
+
+def held_files():
+    """All files that some process has open or mapped."""
+    held = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for fd in os.listdir("/proc/%s/fd" % pid):
+                held.add(os.readlink("/proc/%s/fd/%s" % (pid, fd)))
+            with open("/proc/%s/maps" % pid) as maps:
+                held.update(line.split(None, 5)[-1].strip() for line in maps)
+        except OSError:
+            pass
+    return held
+
+
+def shared_files():
+    return {os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm")}
+
+
+def files_left(before, directory, pids):
+    """What the job left in its temporary folder, and what nobody holds of that
+    which has come to /dev/shm since. There libomp names a file after its
+    process: those of others, not of `pids`, do not count."""
+    found = []
+    for _ in range(10):  # others come and go in /dev/shm: only what stays
+        new = shared_files() - before
+        new = {path for path in new if "KMP_REGISTERED_LIB" not in path
+               or pids & set(map(int, re.findall(r"\d+", path)))}
+        found = sorted(new - held_files()) if new else []
+        for path, _, files in os.walk(directory):
+            found += [os.path.join(path, name) for name in files]
+        if not found:
+            break
+        time.sleep(0.5)
+    return found
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mpi", required=True)
+    parser.add_argument("--prefix", required=True)
+    parser.add_argument("--ranks", default="dh")
+    parser.add_argument("--rc", default="0",
+                        help="the status to expect; 'fail' is any but 0, 'any' any")
+    parser.add_argument("--timeout", type=float, default=90)
+    parser.add_argument("--no-mpirun", action="store_true",
+                        help="start the program alone, the plugin on the path")
+    parser.add_argument("--no-files", action="store_true",
+                        help="also fail if the job leaves files behind")
+    parser.add_argument("--devices-gone", type=float, metavar="SECONDS",
+                        help="all devices end so soon after the program")
+    parser.add_argument("--device", help="instead of the prefix's")
+    parser.add_argument("--slot", help="instead of the prefix's")
+    parser.add_argument("--mpirun-arg", action="append", default=[])
+    parser.add_argument("--stock", action="store_true",
+                        help="the program alone, without the plugin")
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    return parser.parse_args()
+
+
+def command_line(args):
+    if args.stock or args.no_mpirun:
+        return args.program
+    launcher = shutil.which("mpirun." + args.mpi) or "mpirun"
+    device = args.device or os.path.join(
+        args.prefix, "bin", "llvm-offload-mpi-device")
+    line = [launcher]
+    if args.mpi == "openmpi":
+        line.append("--oversubscribe")
+    line += args.mpirun_arg
+    groups = [(kind, len(list(ranks)))
+              for kind, ranks in itertools.groupby(args.ranks)]
+    for number, (kind, count) in enumerate(groups):
+        line += [":"] if number else []
+        line += ["-np", str(count)]
+        line += [device] if kind == "d" else args.program
+    return line
+
+
+def wait_for(process, args, token, pids):
+    """The status of the job, and seconds that devices outlived the program.
+    Adds the job's processes to `pids`."""
+    end = time.monotonic() + args.timeout
+    if args.devices_gone is None and not args.no_files:
+        return process.wait(args.timeout), 0
+    program = os.path.realpath(shutil.which(args.program[0]))
+    seen, since, late = False, None, 0
+    while process.poll() is None:
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(args.program, args.timeout)
+        job = processes(token)
+        pids.update(job)
+        running = job.values()
+        if program in running:
+            seen, since = True, None
+        elif seen and any("llvm-offload-mpi-device" in exe for exe in running):
+            since = since or time.monotonic()
+            late = time.monotonic() - since
+        time.sleep(0.05)
+    return process.returncode, late
+
+
+def main():
+    args = arguments()
+    token = uuid.uuid4().hex
+    environment = dict(os.environ)
+    environment[MARK] = token
+    set_here = {}
+    if not args.stock:
+        slot = args.slot or os.path.join(args.prefix, "lib", "omptarget-mpi")
+        old = environment.get("LD_LIBRARY_PATH")
+        set_here["LD_LIBRARY_PATH"] = slot + (":" + old if old else "")
+    directory = None
+    if args.no_files:
+        directory = set_here["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")
+    environment.update(set_here)
+    line = command_line(args)
+    before = shared_files()
+    wrong, pids = [], set()
+
+    process = subprocess.Popen(line, env=environment, start_new_session=True)
+    try:
+        status, late = wait_for(process, args, token, pids)
+        if status < 0:
+            status = 128 - status
+        if args.rc == "fail":
+            if status == 0:
+                wrong.append("ended with status 0")
+        elif args.rc != "any" and status != int(args.rc):
+            wrong.append("ended with status %d, not %s" % (status, args.rc))
+        if args.devices_gone and late > args.devices_gone:
+            wrong.append("devices outlived the program by %.1f s" % late)
+        left = gone_within(token, args.devices_gone or 5)
+        if left:
+            wrong.append("left processes: %s" % left)
+        if args.no_files:
+            files = files_left(before, directory, pids)
+            if files:
+                wrong.append("left files: %s" % " ".join(files))
+    except subprocess.TimeoutExpired:
+        wrong.append("no end within %g s; running: %s"
+                     % (args.timeout, processes(token)))
+    finally:
+        kill_all(token)
+        process.kill()
+        process.wait()
+        if directory:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    if wrong:
+        shown = ["%s=%s" % item for item in set_here.items()] + line
+        print("run.py: %s\nrun.py: after %s" % (
+            "; ".join(wrong), " ".join(map(shlex.quote, shown))),
+            file=sys.stderr)
+    return 1 if wrong else 0
+
+
+sys.exit(main())
