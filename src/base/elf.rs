@@ -79,7 +79,8 @@ impl Image {
     pub fn parse(bytes: &[u8], machine: u16) -> Result<Image> {
         check(bytes, machine)?;
         let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
-        let mut image = Image { span: u64::MAX..0, ..Image::default() };
+        let mut image = Image::default();
+        let (mut lowest, mut highest) = (u64::MAX, 0);
         let mut relro = Vec::new();
         for p in &elf.program_headers {
             let end = p.p_vaddr.checked_add(p.p_memsz).filter(|&end| end < 1 << 46);
@@ -90,8 +91,8 @@ impl Image {
                     if p.p_offset.checked_add(p.p_filesz).is_none_or(|e| e > bytes.len() as u64) {
                         return Err(Error::new("a segment lies outside of the file"));
                     }
-                    image.span.start = image.span.start.min(range.start & !0xfff);
-                    image.span.end = image.span.end.max((range.end + 0xfff) & !0xfff);
+                    lowest = lowest.min(range.start & !0xfff);
+                    highest = highest.max((range.end + 0xfff) & !0xfff);
                     if p.p_flags & PF_X != 0 {
                         image.code.push(range.clone());
                     }
@@ -103,9 +104,10 @@ impl Image {
                 _ => {}
             }
         }
-        if image.span.is_empty() {
+        if lowest >= highest {
             return Err(Error::new("nothing to load in it"));
         }
+        image.span = lowest..highest;
         for r in relro {
             image.data = image.data.drain(..).flat_map(|d| subtract(d, &r)).collect();
         }

@@ -10,10 +10,17 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// As LLVM's host plugin loads images: undefined functions that are never called do no
 /// harm, and images see each other's symbols as their host halves do.
 const FLAGS: i32 = RTLD_LAZY | RTLD_GLOBAL;
+
+/// Addresses skipped when an image is moved: this many bytes, and this many holes, both
+/// doubled each time.
+const FIRST_SKIP: usize = 64 << 20;
+const HOLES: usize = 64;
+const MAX_SKIPS: usize = 10;
 
 /// An image on its way in: memory for it, to be filled by a bulk receive.
 pub struct Parcel {
@@ -90,8 +97,23 @@ fn seal(file: &File) -> Result<()> {
     }
 }
 
+/// A path of an open file that was never used before. The loader takes a known path for
+/// a library that it has loaded, but descriptors are reused, and images stay loaded
+/// longer than asked for (unique symbols of C++).
+fn new_path(file: &File) -> String {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    let mut n = USED.fetch_add(1, Ordering::Relaxed);
+    let mut path = "/proc/self/fd/".to_string();
+    // The number in binary: two spellings of "here".
+    while n > 0 {
+        path += if n % 2 == 1 { ".//" } else { "./" };
+        n /= 2;
+    }
+    path + &file.as_raw_fd().to_string()
+}
+
 fn open(file: &File) -> Result<Library> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = new_path(file);
     // SAFETY: loading runs the initialisers of what is loaded: that a device executes
     // what its host sends is its purpose.
     unsafe { Library::open(Some(&path), FLAGS) }.map_err(|e| {
@@ -193,10 +215,32 @@ impl Image {
         let bytes = unsafe { Mmap::map(&self.file)? };
         std::io::Write::write_all(&mut &copy, &bytes)?;
         seal(&copy)?;
-        let library = open(&copy)?;
+        let skipped = self.skip();
+        let library = open(&copy);
+        for (at, len) in skipped {
+            // SAFETY: mapped by `skip`, used by nobody.
+            unsafe { libc::munmap(at, len) };
+        }
+        let library = library?;
         self.base = load_address(&library)?;
         self.rejected.push(std::mem::replace(&mut self.library, library));
         self.file = copy;
         Ok(())
+    }
+
+    /// Takes the places that the loader would choose next, first the holes between what
+    /// is mapped, then all within a distance that doubles each time: the host may have
+    /// something large just there.
+    fn skip(&self) -> Vec<(*mut c_void, usize)> {
+        let n = self.rejected.len().min(MAX_SKIPS);
+        let size = (self.parsed.span.end - self.parsed.span.start) as usize;
+        let sizes = std::iter::repeat_n(size, HOLES << n).chain([FIRST_SKIP << n]);
+        let take = |len| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            // SAFETY: a new mapping of the system's choice, without memory.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+            (at != libc::MAP_FAILED).then_some((at, len))
+        };
+        sizes.filter_map(take).collect()
     }
 }

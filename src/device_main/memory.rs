@@ -187,6 +187,7 @@ mod tests {
         m.read(at, 8, &mut out).unwrap();
         assert_eq!(out, 7u64.to_ne_bytes());
         m.write(at, &9u64.to_ne_bytes()).unwrap();
+        // SAFETY: a box of its own.
         assert_eq!(unsafe { (&raw const *own).read_volatile() }, 9);
         for wild in [0, 16, u64::MAX - 3, 1 << 62] {
             assert!(m.read(wild, 8, &mut out).is_err() && m.write(wild, &[1; 8]).is_err());

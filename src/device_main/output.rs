@@ -149,7 +149,7 @@ impl Sink {
         }
         self.taken += got as u64;
         let number = self.taken / PAGE;
-        if number != self.page_number && self.taken % PAGE != 0 {
+        if number != self.page_number && !self.taken.is_multiple_of(PAGE) {
             self.page = map(&self.file, number * PAGE)?;
             self.page_number = number;
         }

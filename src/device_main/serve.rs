@@ -341,16 +341,16 @@ impl Server {
         if work.head().queue != 0 {
             return Ok(self.schedule.lock().arrive(work));
         }
-        self.obey(work).map(|()| None)
+        self.obey(*work).map(|()| None)
     }
 
     /// Executes a message of the control queue, at once: it comes before whatever is
     /// received later, also if earlier messages of other queues are not finished.
-    fn obey(&self, mut work: Box<Work>) -> Result<()> {
+    fn obey(&self, mut work: Work) -> Result<()> {
         let mut outcome = Ok(());
         let mut ends = false;
         let mut rest = Commands::resume(&work.message, work.position);
-        while let Some(command) = rest.next()? {
+        while let Some(command) = rest.take()? {
             match command {
                 Command::Start { at, len, fragment } => {
                     self.link.set_fragment(fragment as usize);
@@ -489,7 +489,7 @@ impl Server {
         }
         let w = &mut *work;
         let mut rest = Commands::resume(&w.message, w.position);
-        let command = rest.next()?;
+        let command = rest.take()?;
         w.position = rest.position(&w.message);
         let sound = w.failure.is_none();
         let outcome = match command {

@@ -94,7 +94,8 @@ impl Watchdog {
         let theirs = shared.clone();
         std::thread::spawn(move || {
             let mut stopped = theirs.0.lock();
-            if !*stopped && theirs.1.wait_for(&mut stopped, limit).timed_out() && !*stopped {
+            let late = theirs.1.wait_while_for(&mut stopped, |stopped| !*stopped, limit).timed_out();
+            if late {
                 let (me, other) = match role {
                     Role::Host => ("the program", "the device processes"),
                     Role::Device => ("this device", "the program or another device"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Moves messages and bulk data between ranks, in order, without waiting.
 //!
-//! Any thread may [`Link::submit`] at any time. One thread at a time [`Link::drive`]s:
+//! Any thread may submit at any time. One thread at a time [`Link::drive`]s:
 //! it makes the transport's progress, starts what the others submitted meanwhile, and
 //! hands out what arrived. What a message means is not known here.
 

@@ -7,6 +7,7 @@ use super::image::{Entry, Loaded, parcel};
 use super::queue::{Event, Open, Queue};
 use super::space::{Reservation, Space};
 use crate::base::{Error, Result, elf};
+use crate::debug;
 use crate::link::{Peer, Span};
 use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_len};
 use crate::wire::hello::Hello;
@@ -420,7 +421,10 @@ impl Device {
                     reserved = Some((base, r));
                     break;
                 }
-                Err(_) => result = self.ask(&queue, Command::Move { image: id }, &mut answer, None),
+                Err(e) => {
+                    debug!("{} has an image at {base:#x}, which the program has not free ({e})", self.name());
+                    result = self.ask(&queue, Command::Move { image: id }, &mut answer, None);
+                }
             }
         }
         self.release(queue);

@@ -57,7 +57,7 @@ impl Loaded {
 }
 
 /// The bytes of an image as they travel: the ELF file, then the list of this process's
-/// libraries ("NAME<tab>PATH<newline>": where the device may look for what the image
+/// libraries (lines of name, tab, path: where the device may look for what the image
 /// needs); and the bytes of that list.
 pub fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
     let mut parcel = Vec::with_capacity(file.len() + 8192);

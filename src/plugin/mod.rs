@@ -121,8 +121,8 @@ impl Plugin {
     pub fn free(&self, device: &Device, at: u64) -> Result<()> {
         let host = self.host_memory.lock().remove(&(at as usize));
         match host {
-            // SAFETY: `alloc_host` allocated it with this layout, and it is forgotten now.
             Some(layout) => {
+                // SAFETY: `alloc_host` allocated it with this layout, and forgets it now.
                 unsafe { dealloc(at as *mut u8, layout) };
                 Ok(())
             }

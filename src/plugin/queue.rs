@@ -66,10 +66,11 @@ impl Queue {
     #[inline]
     pub fn end(&self) {
         // Release: what was copied into the program's memory is there for the waiter.
-        if self.outstanding.fetch_sub(1, Ordering::Release) == 1 && self.has_waiter.load(Ordering::Relaxed) {
-            if let Some(waiter) = &*self.waiter.lock() {
-                waiter.unpark();
-            }
+        if self.outstanding.fetch_sub(1, Ordering::Release) == 1
+            && self.has_waiter.load(Ordering::Relaxed)
+            && let Some(waiter) = &*self.waiter.lock()
+        {
+            waiter.unpark();
         }
     }
 

@@ -172,7 +172,7 @@ impl<'a> Commands<'a> {
     /// # Errors
     /// An unknown operation, or one that ends too early.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Command<'a>>> {
+    pub fn take(&mut self) -> Result<Option<Command<'a>>> {
         if self.0.0.is_empty() {
             return Ok(None);
         }
@@ -281,15 +281,15 @@ mod tests {
             prop_assert_eq!(head, Head { seq, queue, fresh });
             for c in commands {
                 rest = Commands::resume(&message, rest.position(&message));
-                prop_assert_eq!(rest.next().unwrap(), Some(c));
+                prop_assert_eq!(rest.take().unwrap(), Some(c));
             }
-            prop_assert_eq!(rest.next().unwrap(), None);
+            prop_assert_eq!(rest.take().unwrap(), None);
         }
 
         #[test]
         fn any_bytes_are_safe_to_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok((_, mut rest)) = Commands::open(&bytes) {
-                while let Ok(Some(_)) = rest.next() {}
+                while let Ok(Some(_)) = rest.take() {}
             }
         }
     }

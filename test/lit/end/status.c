@@ -16,16 +16,7 @@
 // RUN: %run --ranks hdd --devices-gone 4 --rc fail %t running
 
 #include "offload.h"
-#include <fcntl.h>
 #include <signal.h>
-
-#pragma omp declare target
-const char *started(char name[4096], int device) {
-  const char *folder = getenv("TMPDIR");
-  snprintf(name, 4096, "%s/started-%d", folder ? folder : "/tmp", device);
-  return name;
-}
-#pragma omp end declare target
 
 static void end(const char *how) {
   int sum[2] = {0, 0};
