@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Polls before the core is offered to others; about as long as a short region takes.
 const SPINS: u32 = 1000;
 /// The same where there are more processes than cores: the one awaited may need this core.
-const SPINS_CROWDED: u32 = 30;
+const SPINS_CROWDED: u32 = 150;
 /// How long to yield before sleeping.
 const YIELD: Duration = Duration::from_micros(500);
 /// Shortest and longest sleep. An idle device wakes this often.

@@ -38,6 +38,12 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
     }
 }
 
+/// True unless the environment shows that another rank can say what all would say.
+pub fn speaks_for_all() -> bool {
+    let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"].iter().find_map(|name| std::env::var(name).ok());
+    rank.is_none_or(|rank| rank.trim() == "0")
+}
+
 /// Fails if the launcher and the MPI library can't work together: each rank would find
 /// itself alone.
 ///
@@ -54,6 +60,9 @@ fn check_launcher() -> Result<()> {
         return Ok(());
     }
     let other = if library.contains("Open MPI") { "an MPICH-like launcher" } else { "Open MPI's mpirun" };
+    if !speaks_for_all() {
+        return Err(Error::Told);
+    }
     Err(Error::new(format!(
         "this build of omptarget-mpi is for {library}, but the job was started by {other}; \
          use the launcher of the same MPI, or the build for the other one"

@@ -10,7 +10,7 @@ use crate::base::settings::Settings;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::link::Link;
-use crate::link::meet::{launcher, meet};
+use crate::link::meet::{launcher, meet, speaks_for_all};
 use crate::wire::command::Command;
 use crate::wire::hello::{Hello, Job, Role};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub fn start() -> Result<Option<Plugin>> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str| {
         debug!("no MPI devices: {}", if why.is_empty() { "not started by an MPI launcher" } else { why });
-        if !why.is_empty() && (mandatory || Settings::any_set()) {
+        if !why.is_empty() && (mandatory || Settings::any_set()) && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead \
                  (use: mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM)"
