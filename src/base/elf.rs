@@ -88,8 +88,9 @@ impl Image {
             let range = p.p_vaddr..end;
             match p.p_type {
                 PT_LOAD => {
-                    if p.p_offset.checked_add(p.p_filesz).is_none_or(|e| e > bytes.len() as u64) {
-                        return Err(Error::new("a segment lies outside of the file"));
+                    let in_file = p.p_offset.checked_add(p.p_filesz).is_some_and(|e| e <= bytes.len() as u64);
+                    if !in_file || p.p_filesz > p.p_memsz {
+                        return Err(Error::new("a segment lies outside of the file or of its memory"));
                     }
                     lowest = lowest.min(range.start & !0xfff);
                     highest = highest.max((range.end + 0xfff) & !0xfff);

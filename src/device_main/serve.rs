@@ -166,6 +166,10 @@ impl Server {
 
     /// Ends this process, and with it the job, because it can't go on.
     fn die(&self, why: &Error) -> ! {
+        if *why == Error::Told {
+            // The link was closed under a kernel that nobody waits for: `end` is near.
+            park()
+        }
         let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", crate::base::node::host_name());
         let _ = (&self.stderr).write_all(line.as_bytes());
         quit(1)
@@ -573,9 +577,7 @@ impl Server {
         match unsafe { fault::leave::<Work>(me.slot) } {
             Some(work) => Step::Next(work),
             // Another kernel crashed, and the host was told that this one failed too.
-            None => loop {
-                std::thread::park();
-            },
+            None => park(),
         }
     }
 
@@ -677,6 +679,13 @@ fn quit(code: i32) -> ! {
     }
     // SAFETY: exit handlers belong to libraries of images whose threads still run.
     unsafe { libc::_exit(code) }
+}
+
+/// Stops the calling thread for ever.
+fn park() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Stack size of threads that run kernels: what a main thread would have.

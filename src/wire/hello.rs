@@ -122,12 +122,8 @@ impl Hello {
 }
 
 fn text(out: &mut Vec<u8>, s: &str) {
-    let mut cut = s.len().min(TEXT - 1);
-    while !s.is_char_boundary(cut) {
-        cut -= 1;
-    }
     let start = out.len();
-    out.extend_from_slice(&s.as_bytes()[..cut]);
+    out.extend_from_slice(&s.as_bytes()[..s.floor_char_boundary(TEXT - 1)]);
     out.resize(start + TEXT, 0);
 }
 

@@ -61,8 +61,8 @@ pub fn failed(out: &mut Vec<u8>, seq: u64, failure: &Failure) {
     out.extend_from_slice(&failure.kernel.to_le_bytes());
     out.extend_from_slice(&failure.signal.to_le_bytes());
     out.extend_from_slice(&failure.address.to_le_bytes());
-    let room = MESSAGE_MAX - out.len();
-    out.extend_from_slice(&failure.text.as_bytes()[..failure.text.len().min(room)]);
+    let end = failure.text.floor_char_boundary(MESSAGE_MAX - out.len());
+    out.extend_from_slice(&failure.text.as_bytes()[..end]);
 }
 
 /// Starts a [`Reply::Output`] to which the printed bytes are appended.

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What must hold of any bytes from outside: the fuzz targets and `tests/corpus.rs` feed
+//! these functions. Each returns whether the bytes were valid, and panics at a bug.
+
+use omptarget_mpi::base::elf::{self, Image};
+use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer};
+use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
+use omptarget_mpi::wire::reply::{self, Reply};
+use omptarget_mpi::wire::{MESSAGE_MAX, PROTOCOL};
+use std::sync::LazyLock;
+
+/// A message: the first byte chooses its kind. What is read must survive being written.
+pub fn wire(input: &[u8]) -> bool {
+    let Some((kind, bytes)) = input.split_first() else { return false };
+    match kind % 3 {
+        0 => commands(bytes),
+        1 => reply(bytes),
+        _ => hello(bytes) | hello(&own_version(bytes)),
+    }
+}
+
+fn commands(bytes: &[u8]) -> bool {
+    let Ok((head, mut rest)) = Commands::open(bytes) else { return false };
+    let mut copy = Vec::new();
+    Head::begin(&mut copy, head.queue, head.fresh);
+    Head::patch(&mut copy, head.seq);
+    loop {
+        let position = rest.position(bytes);
+        let taken = rest.take();
+        let mut resumed = Commands::resume(bytes, position);
+        match (taken, resumed.take()) {
+            (Ok(Some(command)), Ok(Some(again))) => {
+                assert_eq!(command, again);
+                assert_eq!(rest.position(bytes), resumed.position(bytes));
+                assert!(rest.position(bytes) > position, "no progress");
+                Writer(&mut copy).push(command);
+            }
+            (Ok(None), Ok(None)) => break,
+            (Err(_), Err(_)) => return false,
+            (taken, again) => panic!("{taken:?} and then {again:?} at {position}"),
+        }
+    }
+    let (again, mut rest) = Commands::open(&copy).expect("a written message is valid");
+    assert_eq!(again, head);
+    while rest.take().expect("a written command is valid").is_some() {}
+    // There is one way to write a command, so the bytes tell more than the values.
+    assert_eq!(copy[HEAD_LEN..], bytes[HEAD_LEN..]);
+    true
+}
+
+fn reply(bytes: &[u8]) -> bool {
+    let Ok(reply) = Reply::parse(bytes) else { return false };
+    let mut copy = Vec::new();
+    match &reply {
+        Reply::Done { seq, bytes } => {
+            reply::begin_done(&mut copy, *seq);
+            copy.extend_from_slice(bytes);
+        }
+        Reply::Failed { seq, failure } => reply::failed(&mut copy, *seq, failure),
+        Reply::Output { stream, bytes } => {
+            reply::begin_output(&mut copy, *stream);
+            copy.extend_from_slice(bytes);
+        }
+    }
+    let again = Reply::parse(&copy).expect("a written reply is valid");
+    // The text of a failure is cut to the room that a message has.
+    if copy.len() < MESSAGE_MAX || !matches!(reply, Reply::Failed { .. }) {
+        assert_eq!(again, reply);
+    }
+    true
+}
+
+fn hello(bytes: &[u8]) -> bool {
+    let Ok(hello) = Hello::decode(bytes) else { return false };
+    assert_eq!(hello.protocol, PROTOCOL);
+    let again = Hello::decode(&hello.encode()).expect("a written record is valid");
+    // Texts are cut to their room; unknown bytes in one may have become longer.
+    for (text, full) in [(&again.host, &hello.host), (&again.mpi, &hello.mpi)] {
+        assert!(text == full || full.len() > 63 && text.len() > 59 && full.starts_with(text.as_str()));
+    }
+    assert_eq!(Hello { host: hello.host.clone(), mpi: hello.mpi.clone(), ..again }, hello);
+    true
+}
+
+/// Puts this build's version in front, in the four fields that never move.
+fn own_version(bytes: &[u8]) -> Vec<u8> {
+    const FIXED: usize = 8 + 4 + 64 + 4;
+    static OWN: LazyLock<[u8; HELLO_LEN]> =
+        LazyLock::new(|| Hello::of_this_process(Role::Device, String::new()).encode());
+    [&OWN[..FIXED], bytes.get(FIXED..).unwrap_or_default()].concat()
+}
+
+/// A device image: what is read of one must be sane.
+pub fn image(bytes: &[u8]) -> bool {
+    let machine = bytes.get(18..).and_then(|b| b.first_chunk()).map_or(elf::MACHINE, |b| u16::from_ne_bytes(*b));
+    let _ = elf::check(bytes, elf::MACHINE);
+    let (needed, uses_mpi) = (elf::needed_libraries(bytes), elf::uses_mpi(bytes));
+    let Ok(image) = Image::parse(bytes, machine) else { return false };
+
+    elf::check(bytes, machine).expect("what was read passes the check");
+    assert_eq!(image.needed, needed.expect("what was read is ELF"));
+    assert!(uses_mpi || !image.needed.iter().any(|n| n.starts_with("libmpi.so")));
+    let span = &image.span;
+    assert!(span.start < span.end && span.end <= 1 << 46, "{span:x?}");
+    assert!(span.start % 4096 == 0 && span.end % 4096 == 0, "{span:x?}");
+    for range in image.code.iter().chain(&image.data) {
+        assert!(span.start <= range.start && range.start <= range.end && range.end <= span.end, "{image:x?}");
+    }
+    for (name, symbol) in &image.symbols {
+        assert!(!name.is_empty() && span.contains(&symbol.value), "{name}: {symbol:x?} in {span:x?}");
+    }
+    true
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Keeps `include/omptarget-mpi.h` what cbindgen makes of `src/ffi`, and fit for C and C++.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+const HEADER: &str = "include/omptarget-mpi.h";
+
+fn generated() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let bindings = cbindgen::Builder::new()
+        .with_config(cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap())
+        .with_src(root.join("src/ffi/mod.rs"))
+        .with_src(root.join("src/ffi/types.rs"))
+        .generate()
+        .unwrap();
+    let mut text = Vec::new();
+    bindings.write(&mut text);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn header_is_up_to_date_and_compiles() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(HEADER);
+    let generated = generated();
+    if env::var_os("UPDATE_HEADER").is_some() {
+        fs::write(&path, &generated).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap_or_default() == generated,
+        "{HEADER} differs from src/ffi; to update it: UPDATE_HEADER=1 cargo test --test header"
+    );
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        let flags = ["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", language];
+        let status = Command::new(compiler).args(flags).arg(&path).status().unwrap();
+        assert!(status.success(), "{compiler} does not accept {HEADER}");
+    }
+}
