@@ -8,6 +8,7 @@
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
 #   make setup                           install what Debian 12 lacks for all this
 #   make demo                            an example on two devices
+#   make bench [MPI=…] [DEVICES=1]       what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         every test, or the suites named
 #   make fmt / lint / fuzz / clean       FUZZ_SECONDS: per fuzz target
 
@@ -17,13 +18,15 @@ MPI ?= openmpi
 MPICC ?= mpicc.$(MPI)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+DEVICES ?= 1
+ROUNDS ?= 3
 
 build := build/$(MPI)$(if $(DEBUG),-debug)
 cargo-dir := build/cargo/$(MPI)
 cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo check fmt lint fuzz clean
+.PHONY: all install setup demo bench check fmt lint fuzz clean
 
 # $(call lay-out,FROM,TO): copies library, executable and headers to a prefix.
 # libomptarget 16 and older find a plugin by one of a few file names; the one of
@@ -54,6 +57,10 @@ setup:
 
 demo:
 	@scripts/demo
+
+bench: setup
+	@$(MAKE) --no-print-directory all DEBUG=
+	@bench/run --mpi $(MPI) --devices $(DEVICES) --rounds $(ROUNDS)
 
 check: setup
 	@scripts/check $(SUITES)

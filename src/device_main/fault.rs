@@ -108,6 +108,11 @@ pub fn describe() -> Failure {
     Failure { lost: true, kernel: KERNEL.load(Ordering::Relaxed), signal, address, text }
 }
 
+/// True if no thread is in a kernel that the host waits for.
+pub fn none_runs() -> bool {
+    RUNNING.iter().all(|slot| slot.work.load(Ordering::Relaxed).is_null())
+}
+
 /// The fault was told; the device need not end by itself.
 pub fn told() {
     // SAFETY: alarm has no preconditions.
@@ -123,7 +128,10 @@ pub fn ending() {
 fn note(signal: u32, address: u64) {
     let mine = MINE.get();
     let runs = |slot: &Slot| slot.kernel.load(Ordering::Acquire) != 0;
-    let slot = if mine < SLOTS && runs(&RUNNING[mine]) {
+    let slot = if mine < SLOTS {
+        if !runs(&RUNNING[mine]) {
+            return;
+        }
         Some(mine)
     } else {
         // A thread of a kernel's own team: its kernel is known if only one runs.
@@ -173,11 +181,18 @@ extern "C" fn on_exit() {
     }
 }
 
+/// Takes a call of `exit` for a fault, if it comes before the handlers known so far.
+pub fn notice_exit() {
+    // SAFETY: the handler is a function of this executable.
+    unsafe { libc::atexit(on_exit) };
+}
+
 /// Installs the handlers; `stderr` is where the process's own last word goes.
 pub fn watch(stderr: c_int) {
     STDERR.store(stderr, Ordering::Relaxed);
-    // SAFETY: the action is fully initialised, the handler keeps to what is allowed in
-    // one, and runs on the alternate stack that Rust gives each of its threads.
+    // SAFETY: the action is fully initialised and the handler keeps to what is allowed in
+    // one. It runs on the alternate stack that Rust gives each of its threads; libomp's
+    // threads have none, so that an overflow of their stacks ends the process.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as *const () as usize;
@@ -186,6 +201,6 @@ pub fn watch(stderr: c_int) {
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
             libc::sigaction(signal, &action, ptr::null_mut());
         }
-        libc::atexit(on_exit);
     }
+    notice_exit();
 }

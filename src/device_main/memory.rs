@@ -3,11 +3,11 @@
 //! that only this process knows (a kernel's own heap and stack).
 
 use crate::base::{Error, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A file in memory that has no name in any file system.
 ///
@@ -23,15 +23,13 @@ pub fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
     }
 }
 
-struct Arena {
-    range: Range<u64>,
-    file: File,
-}
-
 /// See the module.
 #[derive(Default)]
 pub struct Memory {
-    arena: OnceLock<Arena>,
+    /// The arena's addresses, empty before it is mapped.
+    start: AtomicU64,
+    end: AtomicU64,
+    file: Mutex<Option<File>>,
     /// Memory of images that can be written without faulting.
     data: RwLock<Vec<Range<u64>>>,
 }
@@ -40,10 +38,16 @@ impl Memory {
     /// Maps the arena at an address that the host side chose.
     ///
     /// # Errors
-    /// Something lies there, or the arena is mapped already.
+    /// Something lies there. An arena that was mapped before, and not used yet, is gone.
     pub fn start(&self, at: u64, len: u64) -> Result<()> {
-        if self.arena.get().is_some() || len == 0 || at.checked_add(len).is_none() {
-            return Err(Error::new("the arena was mapped before, or has no size"));
+        if len == 0 || at.checked_add(len).is_none() {
+            return Err(Error::new("the arena has no size"));
+        }
+        let old = self.range();
+        if self.file.lock().take().is_some() {
+            self.end.store(old.start, Relaxed);
+            // SAFETY: mapped below by an earlier call; the host has not used it.
+            unsafe { libc::munmap(old.start as *mut _, (old.end - old.start) as usize) };
         }
         // Shared from the start: another process can be given the same memory later.
         let file = memfd(c"omptarget-mpi-arena", 0)?;
@@ -61,17 +65,25 @@ impl Memory {
             unsafe { libc::munmap(got, len as usize) };
             return Err(Error::new(format!("can't map {len} bytes at {at:#x}: the addresses are in use")));
         }
-        let _ = self.arena.set(Arena { range: at..at + len, file });
+        *self.file.lock() = Some(file);
+        self.start.store(at, Relaxed);
+        self.end.store(at + len, Relaxed);
         Ok(())
+    }
+
+    #[inline]
+    fn range(&self) -> Range<u64> {
+        self.start.load(Relaxed)..self.end.load(Relaxed)
     }
 
     /// Gives memory of the arena that holds nothing any more back to the system.
     pub fn discard(&self, at: u64, len: u64) {
-        let Some(arena) = self.arena.get() else { return };
-        if len > 0 && arena.range.contains(&at) && len <= arena.range.end - at {
+        let (range, file) = (self.range(), self.file.lock());
+        let Some(file) = &*file else { return };
+        if len > 0 && range.contains(&at) && len <= range.end - at {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: the arena's own file. A refusal leaves the memory in use, no more.
-            unsafe { libc::fallocate(arena.file.as_raw_fd(), mode, (at - arena.range.start) as i64, len as i64) };
+            unsafe { libc::fallocate(file.as_raw_fd(), mode, (at - range.start) as i64, len as i64) };
         }
     }
 
@@ -90,7 +102,7 @@ impl Memory {
     pub fn is_plain(&self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         let within = |r: &Range<u64>| r.start <= at && end <= r.end;
-        self.arena.get().is_some_and(|a| within(&a.range)) || self.data.read().iter().any(within)
+        within(&self.range()) || self.data.read().iter().any(within)
     }
 
     /// Puts bytes at an address.
@@ -166,8 +178,9 @@ mod tests {
     #[test]
     fn the_arena_takes_and_gives() {
         let m = Memory::default();
+        m.start(0x2346_0000_0000, 1 << 20).unwrap();
         m.start(0x2345_0000_0000, 1 << 20).unwrap();
-        assert!(m.start(0x2346_0000_0000, 1 << 20).is_err());
+        assert!(!m.is_plain(0x2346_0000_0000, 1));
         m.write(0x2345_0000_0010, b"hello").unwrap();
         m.copy(0x2345_0000_0012, 0x2345_0000_0010, 5).unwrap();
         let mut out = b">".to_vec();

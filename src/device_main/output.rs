@@ -5,7 +5,7 @@
 //! was printed before a crash is still there, and whether there is anything new costs a
 //! load from a mapped page instead of a system call after every region. Behind the end
 //! of the file that page holds zeros; a byte that is not zero is new output. (Text that
-//! begins with a NUL byte is noticed with the next text, or when the device is idle.)
+//! begins with a NUL byte is noticed when the device is idle for some microseconds.)
 
 use super::memory::memfd;
 use crate::base::{Error, Result};
@@ -74,6 +74,12 @@ impl Output {
         self.sinks.iter().any(Sink::is_pending)
     }
 
+    /// True if the files are longer than what was taken: also sees a NUL byte, at the
+    /// price of system calls.
+    pub fn has_grown(&self) -> bool {
+        self.sinks.iter().any(Sink::has_grown)
+    }
+
     /// Fills a message that `begin` starts with printed bytes; false if nothing is left.
     ///
     /// # Errors
@@ -133,10 +139,14 @@ impl Sink {
         let offset = self.taken % PAGE;
         if offset == 0 {
             // The next page may not exist yet; to look at it would be a bus error.
-            return self.file.metadata().is_ok_and(|m| m.len() > self.taken);
+            return self.has_grown();
         }
         // SAFETY: the page is mapped and holds the byte before this one, so it exists.
         unsafe { self.page.as_ptr().add(offset as usize).read_volatile() != 0 }
+    }
+
+    fn has_grown(&self) -> bool {
+        self.file.metadata().is_ok_and(|m| m.len() > self.taken)
     }
 
     fn take(&mut self, out: &mut Vec<u8>) -> Result<bool> {

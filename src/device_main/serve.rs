@@ -33,14 +33,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// How often the watching thread looks: a receiver seen twice in the same kernel is late.
 const WATCH: Duration = Duration::from_micros(50);
 /// The watching thread rests when nothing has run for this long.
-const REST: Duration = Duration::from_millis(50);
+const REST: Duration = Duration::from_millis(5);
 /// Output on its way before a running kernel's further output waits.
 const OUTPUT_AHEAD: usize = 4;
 /// The same for output that a reply must follow.
@@ -142,11 +142,12 @@ impl Server {
         }
     }
 
-    fn add_thread(self: &Arc<Server>) {
+    /// Starts a spare thread; false if there are as many as may be.
+    fn add_thread(self: &Arc<Server>) -> bool {
         let slot = self.threads.fetch_add(1, Ordering::Relaxed);
         if slot >= fault::SLOTS {
             self.threads.fetch_sub(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         self.spares.fetch_add(1, Ordering::Relaxed);
         let server = self.clone();
@@ -162,6 +163,7 @@ impl Server {
         if let Err(e) = spawned {
             self.die(&Error::from(e).context("can't start a thread"));
         }
+        true
     }
 
     /// Ends this process, and with it the job, because it can't go on.
@@ -207,8 +209,7 @@ impl Server {
     fn stand_by(self: &Arc<Server>, me: &mut Me) {
         self.spares.fetch_add(1, Ordering::Relaxed);
         while !me.receiving {
-            if let Some(work) = self.next_ready() {
-                self.leave_spares();
+            if let Some(work) = self.ready_for_spare() {
                 self.execute(me, work);
                 self.spares.fetch_add(1, Ordering::Relaxed);
             } else if !self.watched.swap(true, Ordering::AcqRel) {
@@ -224,15 +225,24 @@ impl Server {
                 self.resting.lock().retain(|t| t.id() != id);
             }
         }
-        self.leave_spares();
-    }
-
-    /// The calling thread gets something to do; the receiver needs someone behind it
-    /// before it may run a kernel.
-    fn leave_spares(self: &Arc<Server>) {
         if self.spares.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.add_thread();
         }
+    }
+
+    /// A message for a spare thread to execute, if another spare stays behind the
+    /// receiver, which may be in a kernel: the last one must be free to take its role.
+    fn ready_for_spare(self: &Arc<Server>) -> Option<Box<Work>> {
+        let leave = || {
+            let others_stay = |n: usize| (n > 1).then(|| n - 1);
+            self.spares.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
+        };
+        let work = self.next_ready()?;
+        if leave() || (self.add_thread() && leave()) {
+            return Some(work);
+        }
+        self.ready.lock().push_front(work);
+        None
     }
 
     fn wake_one(&self) {
@@ -247,7 +257,7 @@ impl Server {
         *self.watcher.lock() = Some(std::thread::current());
         let (mut last, mut since) = (0, Instant::now());
         loop {
-            if !self.ready.lock().is_empty() {
+            if !self.ready.lock().is_empty() && self.spares.load(Ordering::Relaxed) > 1 {
                 return false;
             }
             let role = self.role.load(Ordering::SeqCst);
@@ -265,7 +275,7 @@ impl Server {
                 self.watcher_rests.store(false, Ordering::SeqCst);
                 continue;
             }
-            std::thread::sleep(WATCH.max(since.elapsed() / 16));
+            std::thread::sleep(WATCH);
         }
     }
 
@@ -290,8 +300,9 @@ impl Server {
         let mut pulse = Instant::now();
         while me.receiving {
             let progress = self.drive();
-            // Without a spare thread a long kernel would end all receiving.
-            if self.spares.load(Ordering::Relaxed) > 0
+            // Without a spare thread a long kernel would end all receiving; on a lost device
+            // none runs, and there may be no spare left.
+            if (self.spares.load(Ordering::Relaxed) > 0 || self.lost.load(Ordering::Relaxed))
                 && let Some(work) = self.next_ready()
             {
                 self.execute(me, work);
@@ -308,10 +319,11 @@ impl Server {
             if self.farewell.lock().is_some() {
                 self.end();
             }
-            if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.lock().is_pending() {
+            let more = |output: &Output| output.is_pending() || (idle.is_long() && output.has_grown());
+            if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
                 self.send_output(OUTPUT_AHEAD);
             }
-            if self.lost.load(Ordering::Relaxed) {
+            if self.lost.load(Ordering::Relaxed) && fault::none_runs() {
                 fault::told();
             }
             idle.pause(!self.link.has_bulk());
@@ -361,11 +373,6 @@ impl Server {
                     outcome = self.memory.start(at, len);
                 }
                 Command::Discard { at, len } => self.memory.discard(at, len),
-                Command::Unload { image } => {
-                    if let Some(image) = self.images.write().remove(&image) {
-                        self.memory.remove_data(&image.span());
-                    }
-                }
                 Command::Shutdown => ends = true,
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
@@ -401,7 +408,7 @@ impl Server {
 
     /// Ends the device because its host said so.
     fn end(&self) -> ! {
-        output::flush_stdio();
+        output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
         if let Some(reply) = self.farewell.lock().take() {
             self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
@@ -430,6 +437,7 @@ impl Server {
     fn send_output(&self, limit: usize) {
         // Locked throughout: text must not overtake text.
         let mut output = self.output.lock();
+        let mut idle = Idle::new(self.crowded);
         loop {
             let mut message = self.link.buffer();
             match output.take(&mut message, reply::begin_output) {
@@ -441,8 +449,11 @@ impl Server {
                 if limit == OUTPUT_AHEAD {
                     return;
                 }
+                self.check_host();
                 self.drive();
+                idle.pause(true);
             }
+            idle.reset();
         }
     }
 
@@ -485,7 +496,7 @@ impl Server {
     /// Nothing that a correct host causes: the device can't go on.
     #[inline]
     fn step(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        if self.lost.load(Ordering::Relaxed) {
+        if self.lost.load(Ordering::Relaxed) || fault::happened() {
             work.fail(Failure { lost: true, ..fault::describe() });
         }
         if let Some((id, parcel)) = work.parcel.take() {
@@ -557,7 +568,16 @@ impl Server {
                 self.end_long(me, role);
                 outcome
             }
-            Some(Command::Start { .. } | Command::Discard { .. } | Command::Unload { .. } | Command::Shutdown) => {
+            Some(Command::Unload { image }) => {
+                let role = self.begin_long(me);
+                let image = self.images.write().remove(&image);
+                if let Some(image) = image {
+                    self.memory.remove_data(&image.span());
+                }
+                self.end_long(me, role);
+                Ok(())
+            }
+            Some(Command::Start { .. } | Command::Discard { .. } | Command::Shutdown) => {
                 return Err(Error::new("the host put a command for the device into a queue"));
             }
         };
@@ -570,7 +590,11 @@ impl Server {
     fn launch(&self, me: &mut Me, work: Box<Work>, kernel: u64, args: &[u64]) -> Step {
         fault::enter(me.slot, kernel, work);
         let role = self.begin_long(me);
-        self.executor.run(kernel, args);
+        // Against `give_up`: either it finds this kernel or we find that it was there.
+        fence(Ordering::SeqCst);
+        if !self.lost.load(Ordering::Relaxed) {
+            self.executor.run(kernel, args);
+        }
         output::flush_stdio();
         self.end_long(me, role);
         // SAFETY: entered above with a `Work`.
@@ -647,6 +671,8 @@ impl Server {
         self.end_long(me, role);
         match loaded {
             Ok(image) => {
+                // Again, to run before the exit handlers of what was just loaded.
+                fault::notice_exit();
                 debug!("image {id} is at {:#x}", image.base());
                 self.memory.add_data(image.data());
                 work.reply.extend_from_slice(&image.base().to_le_bytes());

@@ -18,7 +18,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use types::*;
 
@@ -28,13 +28,24 @@ const SUCCESS: i32 = 0;
 const FAIL: i32 = !0;
 
 static PLUGIN: OnceLock<Option<Plugin>> = OnceLock::new();
-/// Programs and libraries with images that are registered now, and those of them that
-/// have destructor kernels to run.
-static REGISTERED: AtomicUsize = AtomicUsize::new(0);
-static WITH_DESTRUCTORS: AtomicUsize = AtomicUsize::new(0);
+/// Programs and libraries with images that are registered now.
+static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+/// Some device was used.
+static USED: AtomicBool = AtomicBool::new(false);
 /// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
+/// This process is a child, by fork, of the one that started MPI.
+static FORKED: AtomicBool = AtomicBool::new(false);
 static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
+
+/// A program or library with images.
+struct Registered {
+    /// Address of its descriptor.
+    desc: usize,
+    /// It may use devices until it goes: it has destructor kernels, or was there before
+    /// any device was used, as a part of the program, whose destructors may have regions.
+    needs_devices: bool,
+}
 
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 struct LoadedImage {
@@ -78,6 +89,8 @@ fn plugin() -> Result<&'static Plugin> {
         Ok(None) => None,
         Ok(Some(plugin)) => {
             notice_exit();
+            // SAFETY: as for the exit handler.
+            unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
             Some(plugin)
         }
         Err(e) => {
@@ -89,11 +102,22 @@ fn plugin() -> Result<&'static Plugin> {
             unsafe { libc::_exit(1) }
         }
     });
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Error::new("a child process can't use the MPI devices of its parent"));
+    }
     plugin.as_ref().ok_or(Error::Told)
 }
 
-fn finish() {
-    if let Some(Some(plugin)) = PLUGIN.get() {
+extern "C" fn on_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Ends the devices and MPI, if nobody needs them any more.
+fn finish_if_unused() {
+    if !REGISTERED.lock().iter().any(|r| r.needs_devices)
+        && !FORKED.load(Ordering::Relaxed)
+        && let Some(Some(plugin)) = PLUGIN.get()
+    {
         plugin.finish();
     }
 }
@@ -107,18 +131,15 @@ fn finish() {
 /// late to tell that an `unregister_lib` is one of the end. Hence one is registered on
 /// several occasions, of which one is late enough.
 fn notice_exit() {
-    static HANDLERS: AtomicUsize = AtomicUsize::new(0);
-    if HANDLERS.fetch_add(1, Ordering::Relaxed) < 8 {
-        // SAFETY: the handler is a function of this library, which is never unloaded.
-        unsafe { libc::atexit(on_exit) };
-    }
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    unsafe { libc::atexit(on_exit) };
 }
 
 extern "C" fn on_exit() {
     EXITING.store(true, Ordering::SeqCst);
-    if REGISTERED.load(Ordering::SeqCst) == 0 {
+    if REGISTERED.lock().is_empty() {
         guard("exit", (), || {
-            finish();
+            finish_if_unused();
             Ok(())
         });
     }
@@ -229,12 +250,13 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
 /// `desc` is null or points to a descriptor of the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
-    REGISTERED.fetch_add(1, Ordering::SeqCst);
     // SAFETY: the caller's promise.
-    if have_destructors(unsafe { images_of(desc) }) {
-        WITH_DESTRUCTORS.fetch_add(1, Ordering::SeqCst);
+    let destructors = have_destructors(unsafe { images_of(desc) });
+    let early = !USED.load(Ordering::SeqCst);
+    REGISTERED.lock().push(Registered { desc: desc as usize, needs_devices: destructors || early });
+    if early {
+        notice_exit();
     }
-    notice_exit();
     SUCCESS
 }
 
@@ -251,15 +273,10 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         let covers = |i: &DeviceImage, at| (i.image_start as usize..i.image_end as usize).contains(&at);
         let gone = |l: &mut LoadedImage| images.iter().any(|i| covers(i, l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
-        REGISTERED.fetch_sub(1, Ordering::SeqCst);
-        if have_destructors(images) {
-            WITH_DESTRUCTORS.fetch_sub(1, Ordering::SeqCst);
-        }
-        if EXITING.load(Ordering::SeqCst) {
+        REGISTERED.lock().retain(|r| r.desc != desc as usize);
+        if EXITING.load(Ordering::SeqCst) || FORKED.load(Ordering::Relaxed) {
             // The devices will be gone before anyone misses the memory.
-            if WITH_DESTRUCTORS.load(Ordering::SeqCst) == 0 {
-                finish();
-            }
+            finish_if_unused();
             return Ok(SUCCESS);
         }
         done(gone.iter().try_for_each(|l| plugin()?.device(l.device)?.unload(l.id)))
@@ -287,7 +304,9 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
     guard("init_device", FAIL, || {
         let device = plugin()?.device(id)?;
         debug!("{} is used", device.name());
-        notice_exit();
+        if !USED.swap(true, Ordering::SeqCst) {
+            notice_exit();
+        }
         Ok(SUCCESS)
     })
 }

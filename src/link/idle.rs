@@ -33,6 +33,16 @@ impl Idle {
         self.since = None;
     }
 
+    /// True once spinning has not helped.
+    pub fn is_long(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// True if the next [`Idle::pause`] may sleep.
+    pub fn will_sleep(&self) -> bool {
+        self.elapsed() >= YIELD
+    }
+
     /// How long this wait has gone on, not counting its spinning.
     pub fn elapsed(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())

@@ -414,7 +414,10 @@ impl Link {
     /// True if nothing submitted is still to be sent.
     pub fn is_flushed(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
-        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
+        self.outbox_len.load(Relaxed) == 0
+            && state.sends.is_empty()
+            && state.synchronous.is_empty()
+            && state.bulk.is_empty()
     }
 
     /// Ends the transport together with the other ranks. Messages that were received in

@@ -143,10 +143,15 @@ impl Device {
 
     /// A queue that nobody uses.
     pub fn queue(&self) -> Arc<Queue> {
-        self.idle_queues.lock().pop().unwrap_or_else(|| {
-            let id = self.next_queue.fetch_add(1, Ordering::Relaxed);
-            Queue::new(id, self.number)
-        })
+        self.idle_queues.lock().pop().unwrap_or_else(|| Queue::new(self.new_queue_id(), self.number))
+    }
+
+    /// Any number but that of the control queue.
+    fn new_queue_id(&self) -> u32 {
+        match self.next_queue.fetch_add(1, Ordering::Relaxed) {
+            0 => self.new_queue_id(),
+            id => id,
+        }
     }
 
     fn release(&self, queue: Arc<Queue>) {
@@ -345,6 +350,12 @@ impl Device {
         for (device, at) in [(self, from), (other, to)] {
             if !device.knows(at, size) {
                 let name = device.name();
+                if self.space.owner(at).is_none() {
+                    // A kernel's own heap: libomptarget then copies through the host,
+                    // which can tell whether the address is valid.
+                    debug!("{at:#x} is not within the memory of {name}: no direct copy");
+                    return Err(Error::Told);
+                }
                 return Err(Error::new(format!("can't copy {size} bytes at {at:#x}: not within the memory of {name}")));
             }
         }
@@ -358,7 +369,7 @@ impl Device {
         drop(open);
         // The other end is a queue of its own there: nothing that the other device has
         // to do holds the transfer up, and `queue` is complete when both ends are.
-        let end = Queue::new(other.next_queue.fetch_add(1, Ordering::Relaxed), other.number);
+        let end = Queue::new(other.new_queue_id(), other.number);
         let mut open = end.open.lock();
         let rank = self.port().rank as u32;
         other.push(&end, &mut open, Command::Receive { to, len: size, rank, tag })?;
@@ -482,7 +493,9 @@ impl Device {
         let range = loaded.range();
         self.port().kernels.lock().retain(|at, _| !range.contains(at));
         self.port().alive()?;
-        self.engine.control(&self.control, |w| w.push(Command::Unload { image: id }))
+        let queue = self.queue();
+        self.push(&queue, &mut queue.open.lock(), Command::Unload { image: id })?;
+        self.synchronize(queue)
     }
 
     /// The address and size of a symbol of a loaded image.
@@ -520,7 +533,8 @@ impl Device {
     pub fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
         if let Some((port, seq)) = self.engine.settle(event, None)? {
             let port = &self.engine.ports[port];
-            self.engine.wait_until(None, &|| port.is_complete(seq))?;
+            // Its message's data may still be on its way to the host.
+            self.engine.wait_until(None, &|| port.is_complete(seq) && !self.engine.link.has_bulk())?;
             port.alive()?;
         }
         Ok(())

@@ -12,13 +12,19 @@ use crate::wire::command::{Head, Writer};
 use crate::wire::reply::{Failure, Reply, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::Thread;
+use std::sync::{Arc, OnceLock};
+use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 /// Unanswered messages of one device; bounds what the transport has to buffer.
 const IN_FLIGHT: usize = 64;
+/// The queue of what concerns the whole device; its messages are not held back.
+const CONTROL: u32 = 0;
+/// Looks at its own queue before a thread sleeps because another one drives.
+const GLANCES: u32 = 500;
+/// How long threads that still wait are kept from failing while the process ends.
+const GRACE: Duration = Duration::from_secs(3);
 /// A sleeping waiter looks by itself this often.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -118,6 +124,8 @@ pub struct Engine {
     driving: AtomicBool,
     sleepers: Mutex<Vec<Thread>>,
     transfers: AtomicU64,
+    /// The thread that ends the process.
+    ended_by: OnceLock<ThreadId>,
 }
 
 impl Engine {
@@ -137,6 +145,7 @@ impl Engine {
             driving: AtomicBool::new(false),
             sleepers: Mutex::default(),
             transfers: AtomicU64::new(0),
+            ended_by: OnceLock::new(),
         }
     }
 
@@ -158,7 +167,7 @@ impl Engine {
             return Ok(());
         }
         let port = &self.ports[queue.port];
-        if port.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT {
+        if port.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT && queue.id != CONTROL {
             self.wait_until(None, &|| port.in_flight.load(Ordering::Relaxed) < IN_FLIGHT)?;
         }
         let mut message = std::mem::take(&mut open.message);
@@ -187,6 +196,8 @@ impl Engine {
     /// The link is broken.
     pub fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<(usize, u64)>> {
         loop {
+            // A broken link leaves an event where it was.
+            self.ports.iter().try_for_each(Port::alive)?;
             match event.position() {
                 Position::Complete => return Ok(None),
                 Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
@@ -267,6 +278,8 @@ impl Engine {
                 }
                 match self.poll() {
                     Ok(Progress::Made) => idle.reset(),
+                    // Who sleeps does not drive: another waiter may be more in a hurry.
+                    Ok(_) if idle.will_sleep() && !self.link.has_bulk() => break Ok(()),
                     Ok(_) => idle.pause(!self.link.has_bulk()),
                     Err(e) => break Err(e),
                 }
@@ -276,13 +289,22 @@ impl Engine {
             if let Some(next) = next {
                 next.unpark();
             }
-            return result;
+            result?;
+            if !done() {
+                idle.pause(true);
+            }
         }
         Ok(())
     }
 
     #[cold]
     fn nap(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) {
+        for _ in 0..GLANCES {
+            if done() || !self.driving.load(Ordering::Acquire) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
         let me = std::thread::current();
         self.sleepers.lock().push(me.clone());
         if let Some(queue) = queue {
@@ -375,6 +397,17 @@ impl Engine {
         if failure.lost && self.ports[port].lost.swap(true, Ordering::Relaxed) {
             return Error::Told;
         }
+        let error = self.describe_first(port, name, failure);
+        if failure.lost {
+            // At once: another thread may end the process over the same loss before the
+            // one that waits for this kernel gets to say it.
+            log::error(&error);
+            return Error::Told;
+        }
+        error
+    }
+
+    fn describe_first(&self, port: usize, name: &str, failure: &Failure) -> Error {
         let mut text = failure.text.clone();
         if failure.address != 0 {
             text += &match super::space::host_mapping(failure.address) {
@@ -401,12 +434,18 @@ impl Engine {
 
     #[cold]
     fn broken(&self, e: Error) -> Error {
+        if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
+            // The process is ending, and this thread is not who ends it: a failure now
+            // would make libomptarget abort the process and lose its status.
+            std::thread::sleep(GRACE);
+        }
         let first = !self.ports.iter().fold(false, |lost, p| lost | p.lost.swap(true, Ordering::Relaxed));
         if first { e.context("the connection to the devices is broken") } else { Error::Told }
     }
 
     /// Ends all devices, then MPI.
     pub fn shut_down(&self, queues: &[Arc<Queue>], patience: Duration) {
+        let _ = self.ended_by.set(std::thread::current().id());
         let asked = queues.iter().all(|q| self.control(q, |w| w.push(crate::wire::command::Command::Shutdown)).is_ok());
         let (mut idle, since) = (Idle::new(self.crowded), Instant::now());
         while asked && !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
