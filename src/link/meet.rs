@@ -69,7 +69,7 @@ fn check_launcher() -> Result<()> {
 /// Starts MPI and learns who is who; every rank of the job does this.
 ///
 /// # Errors
-/// A job that can't work; MPI is ended again, and the text is `Told` but on one rank.
+/// A job that can't work: one rank has told why, and MPI is ended again.
 pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
     check_launcher()?;
     if !settings.inherit_binding {
@@ -84,9 +84,13 @@ pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
     match Job::of(&hellos) {
         Ok(job) => Ok((mpi, hellos.into_iter().flatten().collect(), job)),
         Err(e) => {
-            let first = mpi.rank == 0;
+            if mpi.rank == 0 {
+                log::error(e);
+            }
+            // Nobody ends, and so makes the launcher end all, before the word is out.
+            let _ = mpi.all_gather(&[0]);
             mpi.finish();
-            Err(if first { e } else { Error::Told })
+            Err(Error::Told)
         }
     }
 }
