@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// Polls before the core is offered to others; about as long as a short region takes.
-const SPINS: u32 = 300;
+const SPINS: u32 = 1000;
 /// The same where there are more processes than cores: the one awaited may need this core.
 const SPINS_CROWDED: u32 = 150;
 /// How long to yield before sleeping.
