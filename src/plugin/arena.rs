@@ -17,7 +17,6 @@ const KEEP: u64 = 64 << 20;
 /// The memory of one device, as the host side sees it.
 #[derive(Debug)]
 pub struct Arena {
-    range: Range<u64>,
     used: u64,
     /// Free ranges by address, with their lengths; neighbours are always merged.
     holes: BTreeMap<u64, u64>,
@@ -39,15 +38,9 @@ impl Arena {
             taken: HashMap::new(),
             dirty: BTreeMap::new(),
             dirty_bytes: 0,
-            range: range.clone(),
         };
         arena.insert(range);
         arena
-    }
-
-    /// The addresses of this arena.
-    pub fn range(&self) -> Range<u64> {
-        self.range.clone()
     }
 
     /// Bytes handed out now.

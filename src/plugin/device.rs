@@ -498,14 +498,6 @@ impl Device {
         self.synchronize(queue)
     }
 
-    /// The address and size of a symbol of a loaded image.
-    pub fn symbol(&self, image: u32, name: &str) -> Option<elf::Symbol> {
-        let images = self.images.lock();
-        let loaded = images.iter().find(|l| l.id == image)?;
-        let symbol = loaded.file.symbols.get(name)?;
-        Some(elf::Symbol { value: loaded.base + symbol.value, ..*symbol })
-    }
-
     // ---- events ----------------------------------------------------------------
 
     /// Records an event behind what `queue` has collected so far.
