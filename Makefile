@@ -10,6 +10,8 @@
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [DEVICES=1]       what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         every test, or the suites named
+#   make check-llvm19                    LLVM 19's offload library built with the plugin
+#                                        in it, and every test with that
 #   make fmt / lint / fuzz / clean       FUZZ_SECONDS: per fuzz target
 
 MPI ?= openmpi
@@ -26,7 +28,7 @@ cargo-dir := build/cargo/$(MPI)
 cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo bench check fmt lint fuzz clean
+.PHONY: all install setup demo bench check check-llvm19 fmt lint fuzz clean
 
 # $(call lay-out,FROM,TO): copies library, executable and headers to a prefix.
 # libomptarget 16 and older find a plugin by one of a few file names; the one of
@@ -64,6 +66,10 @@ bench: setup
 
 check: setup
 	@scripts/check $(SUITES)
+
+check-llvm19:
+	@scripts/setup llvm19
+	@scripts/check llvm19
 
 fmt:
 	cargo fmt

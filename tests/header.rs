@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Keeps `include/omptarget-mpi.h` what cbindgen makes of `src/ffi`, and fit for C and C++.
 
+use omptarget_mpi::link::meet::LAUNCHER_VARIABLES;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -9,8 +10,16 @@ const HEADER: &str = "include/omptarget-mpi.h";
 
 fn generated() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
+    // cbindgen has no string constants.
+    config.after_includes = Some(format!(
+        "\n// Environment variables of which at least one is set in every process that an MPI launcher\n\
+         // started: in others this library need not even be loaded.\n\
+         #define OMPTARGET_MPI_LAUNCHER_VARIABLES \"{}\"",
+        LAUNCHER_VARIABLES.join(" ")
+    ));
     let bindings = cbindgen::Builder::new()
-        .with_config(cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap())
+        .with_config(config)
         .with_src(root.join("src/ffi/mod.rs"))
         .with_src(root.join("src/ffi/types.rs"))
         .generate()

@@ -8,6 +8,7 @@ mod memory;
 mod output;
 mod schedule;
 mod serve;
+mod stubs;
 mod work;
 
 use crate::base::settings::Settings;

@@ -20,6 +20,7 @@ use super::image::{Image, Parcel};
 use super::memory::Memory;
 use super::output::{self, Output};
 use super::schedule::{Item, Schedule};
+use super::stubs::Stubs;
 use super::work::Work;
 use crate::base::{Error, Result};
 use crate::debug;
@@ -60,6 +61,7 @@ pub struct Server {
     crowded: bool,
     memory: Memory,
     images: RwLock<BTreeMap<u32, Image>>,
+    stubs: Mutex<Stubs>,
     executor: Box<dyn Executor>,
     output: Mutex<Output>,
     /// The device's own standard error.
@@ -114,6 +116,7 @@ impl Server {
             crowded,
             memory: Memory::default(),
             images: RwLock::default(),
+            stubs: Mutex::default(),
             executor,
             output: Mutex::new(output),
             stderr,
@@ -573,10 +576,14 @@ impl Server {
                 let image = self.images.write().remove(&image);
                 if let Some(image) = image {
                     self.memory.remove_data(&image.span());
+                    drop(image);
+                    // What its destructors printed.
+                    output::flush_stdio();
                 }
                 self.end_long(me, role);
                 Ok(())
             }
+            Some(Command::Redirect { from, to }) => self.redirect(from, to),
             Some(Command::Start { .. } | Command::Discard { .. } | Command::Shutdown) => {
                 return Err(Error::new("the host put a command for the device into a queue"));
             }
@@ -681,6 +688,17 @@ impl Server {
             Err(e) => work.fail_with(&e),
         }
         work
+    }
+
+    /// Makes a function callable at an address of the program.
+    fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
+        let mut to = Vec::new();
+        self.memory.read(pointer, size_of::<u64>(), &mut to)?;
+        let to = to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        if !self.images.read().values().any(|i| i.has_code(to)) {
+            return Err(Error::new(format!("an indirect function at {to:#x} is in no image")));
+        }
+        self.stubs.lock().set(from, to)
     }
 
     fn relocate(&self, id: u32, reply: &mut Vec<u8>) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::plugin::image::Entry;
 use crate::plugin::queue::{Event, Queue};
 use crate::plugin::{Plugin, start};
 use parking_lot::Mutex;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -89,6 +89,7 @@ fn plugin() -> Result<&'static Plugin> {
         Ok(None) => None,
         Ok(Some(plugin)) => {
             notice_exit();
+            notice_exit_of_main_thread();
             // SAFETY: as for the exit handler.
             unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
             Some(plugin)
@@ -133,6 +134,31 @@ fn finish_if_unused() {
 fn notice_exit() {
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::atexit(on_exit) };
+}
+
+/// Lets the main thread's call of `exit` be noticed before it runs any handler.
+///
+/// From LLVM 19 on a library whose constructor started the plugin, before the loader
+/// registered its own exit handler, says that it goes when it is too late for the handler
+/// of [`notice_exit`] to have run, if no device was ever used.
+fn notice_exit_of_main_thread() {
+    unsafe extern "C" {
+        /// glibc's: `function(argument)` is called when the calling thread ends.
+        fn __cxa_thread_atexit_impl(
+            function: extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *const c_void,
+        ) -> i32;
+    }
+    extern "C" fn note(_: *mut c_void) {
+        EXITING.store(true, Ordering::SeqCst);
+    }
+    // SAFETY: plain calls; the function is of this library, which is never unloaded.
+    unsafe {
+        if libc::gettid() == libc::getpid() {
+            __cxa_thread_atexit_impl(note, ptr::null_mut(), note as *const c_void);
+        }
+    }
 }
 
 extern "C" fn on_exit() {
@@ -286,6 +312,11 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
 /// Takes the program's `requires` directives.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
+    note_requires(flags);
+    flags
+}
+
+fn note_requires(flags: i64) {
     /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
     const UNIFIED_SHARED_MEMORY: i64 = 8;
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -295,7 +326,6 @@ pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
              a region that uses unmapped host memory will fail",
         );
     }
-    flags
 }
 
 /// Starts a device; the plugin's start did so already.
@@ -311,10 +341,15 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
     })
 }
 
-/// Ends a device; the process's end does so.
+/// Ends the use of a device: its images are unloaded. (LLVM up to 18 never calls this.)
 #[unsafe(no_mangle)]
-pub extern "C" fn __tgt_rtl_deinit_device(_id: i32) -> i32 {
-    SUCCESS
+pub extern "C" fn __tgt_rtl_deinit_device(id: i32) -> i32 {
+    guard("deinit_device", FAIL, || {
+        if FORKED.load(Ordering::Relaxed) {
+            return Ok(SUCCESS);
+        }
+        done(plugin()?.device(id)?.unload_all())
+    })
 }
 
 /// Sets what `LIBOMPTARGET_INFO` would.
@@ -327,9 +362,33 @@ pub extern "C" fn __tgt_rtl_set_info_flag(flags: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_print_device_info(id: i32) {
     guard("print_device_info", (), || {
-        crate::plugin::print(plugin()?.device(id)?.info().as_bytes());
+        let lines = plugin()?.device(id)?.info();
+        let lines: String = lines.iter().map(|(what, value)| format!("    {what:<36}{value}\n")).collect();
+        crate::plugin::print(lines.as_bytes());
         Ok(())
     });
+}
+
+/// Tells what is known of a device: calls `tell` with `context`, a property's name and
+/// its value, for each of them. (For LLVM 19 and later, which prints them itself.)
+///
+/// # Safety
+/// `tell` may be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_device_info(
+    id: i32,
+    tell: Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, value: *const c_char)>,
+    context: *mut c_void,
+) -> i32 {
+    guard("device_info", FAIL, || {
+        let tell = tell.ok_or_else(|| Error::new("the function to tell is null"))?;
+        for (name, value) in plugin()?.device(id)?.info() {
+            let (name, value) = (CString::new(name).unwrap_or_default(), CString::new(value).unwrap_or_default());
+            // SAFETY: the caller's promise.
+            unsafe { tell(context, name.as_ptr(), value.as_ptr()) };
+        }
+        Ok(SUCCESS)
+    })
 }
 
 // ---- images ------------------------------------------------------------------------
@@ -383,6 +442,31 @@ pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
     0
 }
 
+/// Loads an image on a device; its number, and the addresses of its entries there.
+fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, Vec<u64>)> {
+    /// `OMP_DECLARE_TARGET_INDIRECT`: the entry's host address is the function's.
+    const INDIRECT: i32 = 8;
+    let entry = |e: &OffloadEntry| Entry {
+        // SAFETY: entry names are C strings of the program.
+        name: unsafe { text(e.name) },
+        size: e.size as u64,
+        indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
+    };
+    let entries: Vec<Entry> = entries.iter().map(entry).collect();
+    let loaded = device.load(file, &entries)?;
+    debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
+    Ok(loaded)
+}
+
+/// A C string's text.
+///
+/// # Safety
+/// `string` is a C string.
+unsafe fn text(string: *const c_char) -> String {
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
+}
+
 /// Loads an image on a device; null on failure.
 ///
 /// # Safety
@@ -398,11 +482,7 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage)
         if let Some(l) = loaded.iter_mut().find(|l| l.device == id && l.image == key) {
             return Ok(&raw mut *l.table);
         }
-        // SAFETY: entry names are C strings of the program.
-        let name = |e: &OffloadEntry| unsafe { CStr::from_ptr(e.name) }.to_string_lossy().into_owned();
-        let entries: Vec<Entry> = host.iter().map(|e| Entry { name: name(e), size: e.size as u64 }).collect();
-        let (image_id, addresses) = device.load(file, &entries)?;
-        debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
+        let (image_id, addresses) = load(device, file, host)?;
         let on_device = |(e, at): (&OffloadEntry, u64)| OffloadEntry { addr: at as *mut c_void, ..*e };
         let mut entries: Box<[OffloadEntry]> = host.iter().zip(addresses).map(on_device).collect();
         let range = entries.as_mut_ptr_range();
@@ -411,6 +491,73 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage)
         loaded.push(LoadedImage { device: id, image: key, id: image_id, table, _entries: entries });
         Ok(result)
     })
+}
+
+/// Loads an image on a device and makes a handle of it, as LLVM 18's `load_binary` does
+/// and later ones want; `deinit_device` unloads it.
+///
+/// # Safety
+/// `image` points to an image descriptor of the program; `binary` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceImage, binary: *mut DeviceBinary) -> i32 {
+    /// `OMP_REGISTER_REQUIRES`.
+    const REQUIRES: i32 = 16;
+    guard("load_binary", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise; `bytes_of` refuses null.
+        let (file, entries) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
+        // SAFETY: the caller's promise.
+        let binary = unsafe { binary.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
+        // Since LLVM 18 some entries are no symbols but `requires` directives.
+        let mut entries = entries.to_vec();
+        entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
+        let (image, _) = load(device, file, &entries)?;
+        binary.handle = (id as usize) << 32 | image as usize;
+        Ok(SUCCESS)
+    })
+}
+
+/// The device's address of a global of a loaded image.
+///
+/// # Safety
+/// `name` is a C string; `address` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_get_global(
+    binary: DeviceBinary,
+    size: u64,
+    name: *const c_char,
+    address: *mut *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    guard("get_global", FAIL, || unsafe { symbol(binary, name, size, address) })
+}
+
+/// What `launch_kernel` takes for a kernel of a loaded image.
+///
+/// # Safety
+/// `name` is a C string; `kernel` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_get_function(
+    binary: DeviceBinary,
+    name: *const c_char,
+    kernel: *mut *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    guard("get_function", FAIL, || unsafe { symbol(binary, name, 0, kernel) })
+}
+
+/// # Safety
+/// `name` is null or a C string; `address` is null or writable.
+unsafe fn symbol(binary: DeviceBinary, name: *const c_char, size: u64, address: *mut *mut c_void) -> Result<i32> {
+    if name.is_null() {
+        return Err(Error::new("the name is null"));
+    }
+    // SAFETY: the caller's promise.
+    let (name, address) = unsafe { (text(name), address.as_mut()) };
+    let device = plugin()?.device((binary.handle >> 32) as i32)?;
+    *address.ok_or_else(|| Error::new("the result pointer is null"))? =
+        device.symbol(binary.handle as u32, &name, size)? as *mut c_void;
+    Ok(SUCCESS)
 }
 
 // ---- memory ------------------------------------------------------------------------
@@ -423,7 +570,7 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, _host: *mut c_void, k
         let device = plugin.device(id)?;
         let size = to_bytes(size, device)?;
         let at = match kind {
-            ALLOC_DEFAULT | ALLOC_DEVICE => device.alloc(size)?,
+            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.alloc(size)?,
             ALLOC_HOST => plugin.alloc_host(size)?,
             ALLOC_SHARED => {
                 return Err(Error::new(format!(
@@ -625,8 +772,8 @@ pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
 /// Launches a kernel as a part of a queue.
 ///
 /// # Safety
-/// `args` and `offsets` have as many elements as `kernel` says; `info` is an async info
-/// of libomptarget.
+/// `args` and `offsets` have as many elements as `kernel` says, but `offsets` may be null:
+/// then all of them are 0; `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     id: i32,
@@ -642,10 +789,8 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
         let (queue, args, offsets) = unsafe {
             let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
             let n = kernel.num_args as usize;
-            let (args, offsets) = match n {
-                0 => (&[][..], &[][..]),
-                n => (std::slice::from_raw_parts(args, n), std::slice::from_raw_parts(offsets, n)),
-            };
+            let args = if n == 0 { &[][..] } else { std::slice::from_raw_parts(args, n) };
+            let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
             (queue_of(device, info)?, args, offsets)
         };
         if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
@@ -654,7 +799,8 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
                 format_args!("Launching kernel {} with {} arguments", device.kernel_name(entry as u64), args.len()),
             );
         }
-        let args = args.iter().zip(offsets).map(|(&arg, &offset)| arg.wrapping_byte_offset(offset) as u64);
+        let offset = |i| offsets.map_or(0, |offsets| offsets[i]);
+        let args = args.iter().enumerate().map(|(i, arg)| arg.wrapping_byte_offset(offset(i)) as u64);
         done(device.launch(&queue, entry as u64, args))
     })
 }

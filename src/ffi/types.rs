@@ -11,6 +11,8 @@ pub const ALLOC_HOST: i32 = 1;
 pub const ALLOC_SHARED: i32 = 2;
 /// `TARGET_ALLOC_DEFAULT`.
 pub const ALLOC_DEFAULT: i32 = 3;
+/// `TARGET_ALLOC_DEVICE_NON_BLOCKING`, from LLVM 17 on: every allocation here is.
+pub const ALLOC_DEVICE_NON_BLOCKING: i32 = 4;
 
 /// `__tgt_offload_entry`: a kernel (size 0) or a global.
 #[repr(C)]
@@ -24,8 +26,8 @@ pub struct OffloadEntry {
     pub size: usize,
     /// `OpenMPOffloadingDeclareTargetFlags`.
     pub flags: i32,
-    /// libomptarget's own.
-    pub reserved: i32,
+    /// Of an entry `OMP_REGISTER_REQUIRES` (LLVM 19): the flags of `requires` directives.
+    pub data: i32,
 }
 
 /// `__tgt_device_image`: an image as the program contains it.
@@ -72,6 +74,14 @@ pub struct TargetTable {
     pub entries_begin: *mut OffloadEntry,
     /// The end.
     pub entries_end: *mut OffloadEntry,
+}
+
+/// `__tgt_device_binary`: an image that was loaded on a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceBinary {
+    /// What the plugin knows it by.
+    pub handle: usize,
 }
 
 /// `__tgt_async_info`; later releases have more fields behind, which are not touched.

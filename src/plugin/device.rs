@@ -78,10 +78,10 @@ impl Device {
         self.range.end - self.range.start
     }
 
-    /// What a person wants to know of the device, a line each.
-    pub fn info(&self) -> String {
+    /// What a person wants to know of the device: names of properties, and values.
+    pub fn info(&self) -> [(&'static str, String); 10] {
         let h = &self.hello;
-        let lines = [
+        [
             ("Device kind", "process reached over MPI".to_string()),
             ("Rank", self.port().rank.to_string()),
             ("Host name", h.host.clone()),
@@ -92,8 +92,7 @@ impl Device {
             ("MPI library", h.mpi.clone()),
             ("Plugin version", h.version.clone()),
             ("Protocol version", h.protocol.to_string()),
-        ];
-        lines.iter().map(|(what, value)| format!("    {what:<36}{value}\n")).collect()
+        ]
     }
 
     // ---- memory ----------------------------------------------------------------
@@ -447,7 +446,7 @@ impl Device {
             ))
         })?;
         let loaded = Loaded { id, base, file: parsed, reserved };
-        let addresses = loaded.addresses(entries)?;
+        let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;
         let mut kernels = self.port().kernels.lock();
         for (entry, &at) in entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0) {
             kernels.insert(at, entry.name.clone());
@@ -455,7 +454,35 @@ impl Device {
         drop(kernels);
         self.space.add_image(self.number, loaded.range());
         self.images.lock().push(loaded);
+        self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
         Ok((id, addresses))
+    }
+
+    /// Lets kernels call functions by the addresses that these have in the program: for
+    /// each such address, where the image has a pointer to its own version.
+    fn redirect(&self, functions: impl Iterator<Item = (u64, u64)>) -> Result<()> {
+        let mut functions = functions.peekable();
+        if functions.peek().is_none() {
+            return Ok(());
+        }
+        let queue = self.queue();
+        let pushed = functions
+            .try_for_each(|(from, to)| self.push(&queue, &mut queue.open.lock(), Command::Redirect { from, to }));
+        self.synchronize(queue).and(pushed)
+    }
+
+    /// Device address of a function (`size` is 0) or global of a loaded image.
+    ///
+    /// # Errors
+    /// An image or a name that is not there, or a global that is smaller there.
+    pub fn symbol(&self, image: u32, name: &str, size: u64) -> Result<u64> {
+        let images = self.images.lock();
+        let loaded = images.iter().find(|l| l.id == image);
+        let at = loaded.ok_or_else(|| Error::new(format!("there is no image {image}")))?.address(name, size)?;
+        if size == 0 {
+            self.port().kernels.lock().insert(at, name.to_string());
+        }
+        Ok(at)
     }
 
     /// Sends one command, and bulk data with it, and waits for its 8 bytes of answer.
@@ -479,6 +506,18 @@ impl Device {
         queue.take_failure().map_or(Ok(()), Err)
     }
 
+    /// Unloads all images, the last one first.
+    ///
+    /// # Errors
+    /// An unload failed. A lost device has none any more.
+    pub fn unload_all(&self) -> Result<()> {
+        let images: Vec<u32> = self.images.lock().iter().map(|l| l.id).collect();
+        if self.port().alive().is_err() {
+            return Ok(());
+        }
+        images.into_iter().rev().try_for_each(|id| self.unload(id))
+    }
+
     /// Unloads an image; its addresses mean nothing from now on.
     ///
     /// # Errors
@@ -487,7 +526,7 @@ impl Device {
         let loaded = {
             let mut images = self.images.lock();
             let Some(i) = images.iter().position(|l| l.id == id) else { return Ok(()) };
-            images.swap_remove(i)
+            images.remove(i)
         };
         self.space.remove_image(self.number, loaded.range().start);
         let range = loaded.range();

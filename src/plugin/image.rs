@@ -15,6 +15,9 @@ pub struct Entry {
     pub name: String,
     /// Bytes of a global; 0 for a function.
     pub size: u64,
+    /// Of a global that holds the address of a `declare target indirect` function: the
+    /// address that the function has in the program.
+    pub indirect: Option<u64>,
 }
 
 /// An image on one device.
@@ -36,23 +39,18 @@ impl Loaded {
         self.base + self.file.span.start..self.base + self.file.span.end
     }
 
-    /// Device addresses of the entries, in their order.
+    /// Device address of a function (`size` is 0) or global.
     ///
     /// # Errors
     /// A name that the image lacks, or a global that is smaller there.
-    pub fn addresses(&self, entries: &[Entry]) -> Result<Vec<u64>> {
-        entries
-            .iter()
-            .map(|e| {
-                let symbol = self.file.symbols.get(&e.name);
-                let symbol = symbol.ok_or_else(|| Error::new(format!("symbol {} is missing in the image", e.name)))?;
-                if symbol.size != 0 && e.size > symbol.size {
-                    let (name, host, device) = (&e.name, e.size, symbol.size);
-                    return Err(Error::new(format!("{name} has {host} bytes in the program, {device} in the image")));
-                }
-                Ok(self.base + symbol.value)
-            })
-            .collect()
+    pub fn address(&self, name: &str, size: u64) -> Result<u64> {
+        let symbol = self.file.symbols.get(name);
+        let symbol = symbol.ok_or_else(|| Error::new(format!("symbol {name} is missing in the image")))?;
+        if symbol.size != 0 && size > symbol.size {
+            let there = symbol.size;
+            return Err(Error::new(format!("{name} has {size} bytes in the program, {there} in the image")));
+        }
+        Ok(self.base + symbol.value)
     }
 }
 

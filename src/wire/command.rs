@@ -68,6 +68,9 @@ pub enum Command<'a> {
     Move { image: u32 },
     /// 13: ends the device.
     Shutdown,
+    /// 14: calls of a function at address `from` shall reach the function that the
+    /// pointer at address `to` names.
+    Redirect { from: u64, to: u64 },
 }
 
 /// The arguments of a [`Command::Launch`]: 8 bytes each.
@@ -120,6 +123,7 @@ impl Writer<'_> {
             Command::Unload { image } => self.op(11, &[u64::from(image)]),
             Command::Move { image } => self.op(12, &[u64::from(image)]),
             Command::Shutdown => self.op(13, &[]),
+            Command::Redirect { from, to } => self.op(14, &[from, to]),
         }
     }
 }
@@ -221,6 +225,7 @@ impl<'a> Commands<'a> {
             11 => Command::Unload { image: id(r.u64()?)? },
             12 => Command::Move { image: id(r.u64()?)? },
             13 => Command::Shutdown,
+            14 => Command::Redirect { from: r.u64()?, to: r.u64()? },
             op => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
     }
@@ -255,6 +260,7 @@ mod tests {
             Command::Unload { image: a },
             Command::Move { image: b },
             Command::Shutdown,
+            Command::Redirect { from: n, to: !n },
         ]
     }
 

@@ -8,6 +8,8 @@ Parameters:
   mpi       openmpi or mpich: the launcher, and with it the expected library
   prefix    absolute path of the install prefix under test; the tests of two
             MPIs in one job look for the other MPI's build beside it
+  llvm      16 or 19: the release of compiler and libomptarget. For 19 the prefix is
+            that of a libomptarget with the plugin in it (test/llvm/build19.py)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
 
@@ -22,11 +24,14 @@ import sys
 import lit.formats
 
 
+llvm = lit_config.params.get("llvm", "16")
+
+
 def tool(*names):
-    """The first of these programs that the machine has."""
-    for name in names:
-        path = shutil.which(name) or shutil.which(
-            name, path="/usr/lib/llvm-16/bin")
+    """The first of these programs that the machine has, of this LLVM if it can be."""
+    folders = "/usr/lib/llvm-%s/bin:%s/bin" % (llvm, prefix)
+    for name in [names[0] + "-" + llvm, *names]:
+        path = shutil.which(name) or shutil.which(name, path=folders)
         if path:
             return path
     lit_config.fatal("not found: " + " or ".join(names))
@@ -47,16 +52,23 @@ other_device = os.path.join(other_prefix, "bin", "llvm-offload-mpi-device")
 if not stock and not os.path.exists(device):
     lit_config.fatal("no device program at %s: build first" % device)
 
-config.name = "omptarget-mpi (%s)" % ("stock" if stock else mpi)
+config.name = "omptarget-mpi (%s, LLVM %s)" % ("stock" if stock else mpi, llvm)
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".c", ".cpp", ".test"]
 config.excludes = ["Inputs", "include", "tools"]
 config.test_source_root = here
 config.test_exec_root = os.path.join(
-    root, "build", "lit", "stock" if stock else mpi)
+    root, "build", "lit", ("stock" if stock else mpi) + "-" + llvm)
 
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
+config.available_features.add("llvm" + llvm)
+# Without MPI devices regions can run in the program's own process.
+if llvm == "16" or prefix.endswith("-host"):
+    config.available_features.add("host-plugin")
+# With them these are added to LLVM 19's list of devices.
+if llvm != "16" and prefix.endswith("-host"):
+    config.available_features.add("both-plugins")
 if not stock:
     config.available_features.add("plugin")
 if cpus > 1:
@@ -75,7 +87,7 @@ if mpi == "openmpi" and os.getuid() == 0:
     config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
     config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
 for name in ("OMPI_CC", "MPICH_CC"):
-    config.environment[name] = tool("clang-16", "clang")
+    config.environment[name] = tool("clang")
 
 # run.py has a limit of its own for each job; this one catches all the rest.
 try:
@@ -87,6 +99,12 @@ except ImportError:
 flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
     here, " -DSTOCK" if stock else "")
 offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
+if llvm == "19":
+    # libomptarget is the prefix's, the rest of packages that are not installed.
+    omp = os.path.join(root, "build", "llvm", "19", "packages", "usr", "lib", "llvm-19", "lib")
+    offload += " -Wno-unused-command-line-argument -I%s/clang/19/include" % omp
+    for folder in (os.path.join(prefix, "lib"), omp):
+        offload += " -L%s -Wl,-rpath,%s" % (folder, folder)
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
 if stock:
@@ -94,9 +112,9 @@ if stock:
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
-    ("%clangxx", tool("clang++-16", "clang++") + offload),
-    ("%clang", tool("clang-16", "clang") + offload),
-    ("%plain-clang", tool("clang-16", "clang") + flags),
+    ("%clangxx", tool("clang++") + offload),
+    ("%clang", tool("clang") + offload),
+    ("%plain-clang", tool("clang") + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
     ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
@@ -116,10 +134,9 @@ config.substitutions += [
     ("%hostname", socket.gethostname()),
     ("%examples", os.path.join(root, "examples")),
     ("%cpus", str(cpus)),
-    (r"\bFileCheck\b", tool("FileCheck-16", "FileCheck")),
-    ("%ar", tool("llvm-ar-16", "llvm-ar", "ar")),
-    ("%nm", tool("llvm-nm-16", "llvm-nm", "nm")),
-    ("%readelf", tool("llvm-readelf-16", "llvm-readelf", "readelf")),
-    ("%omp-device-info", tool("llvm-omp-device-info-16",
-                              "llvm-omp-device-info")),
+    (r"\bFileCheck\b", tool("FileCheck")),
+    ("%ar", tool("llvm-ar", "ar")),
+    ("%nm", tool("llvm-nm", "nm")),
+    ("%readelf", tool("llvm-readelf", "readelf")),
+    ("%omp-device-info", tool("llvm-omp-device-info")),
 ]

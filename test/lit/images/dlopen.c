@@ -3,6 +3,10 @@
 // opened and closed, another opened, both opened; the program's own regions go
 // on working throughout.
 //
+// LLVM 19 forgets the mappings of a library's globals when the library goes, with
+// its own host plugin too.
+// XFAIL: llvm19
+//
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %clang -shared -fPIC -DNAME=red -DSTEP=1 %S/Inputs/part.c -o %t.dir/libred.so
 // RUN: %clang -shared -fPIC -DNAME=blue -DSTEP=7 %S/Inputs/part.c -o %t.dir/libblue.so

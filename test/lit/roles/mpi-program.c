@@ -3,6 +3,7 @@
 // no device, the stock plugin serves its regions; so where only a library of
 // the program's links MPI.
 //
+// REQUIRES: host-plugin
 // RUN: %mpicc %s -o %t
 // RUN: %run --ranks hh %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err --allow-empty

@@ -1,0 +1,99 @@
+# -*- Python -*-
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# What a build of LLVM would have written for the tests of libomptarget: where the
+# compiler and the libraries are. The suite's own lit.cfg does the rest; then the
+# commands that run a program are put behind mpirun. ./run calls lit on this
+# folder with the parameters used here:
+#   release  16 or 19
+#   suite    the suite's folder
+#   work     where the tests are built and run
+#   prefix   the plugin's build (16), or libomptarget's with the plugin in it (19)
+#   mpi      openmpi or mpich; absent: LLVM's own host plugin, without mpirun
+
+import os
+import subprocess
+
+param = lit_config.params.get
+
+
+release, prefix = param("release"), param("prefix")
+target = "x86_64-pc-linux-gnu"
+resources = subprocess.check_output([f"clang-{release}", "-print-resource-dir"], text=True).strip()
+system = os.path.realpath(resources + "/../..")
+
+if release == "16":
+    omptarget = omp = system
+    headers = resources + "/include"
+else:
+    omptarget = prefix + "/lib"
+    omp = os.path.dirname(prefix) + "/packages/usr/lib/llvm-19/lib"
+    headers = omp + "/clang/19/include"
+
+config.test_c_compiler = f"clang-{release}"
+config.test_cxx_compiler = f"clang++-{release}"
+config.test_fortran_compiler = ""
+config.test_compiler_features = ["clang", f"clang-{release}"]
+config.test_openmp_flags = "-fopenmp"
+config.test_extra_flags = ""
+config.cuda_path = config.cuda_libdir = config.cuda_test_arch = config.amdgpu_test_arch = ""
+config.libomptarget_obj_root = param("work")
+config.bin_llvm_tools_dir = prefix + "/bin"
+config.library_dir = config.llvm_library_dir = config.llvm_library_intdir = omptarget
+config.llvm_lib_directory = system
+config.omp_header_directory = headers
+config.omp_host_rtl_directory = omp
+config.operating_system = "Linux"
+config.libomptarget_current_target = target
+# The others are those that some test names; lit.cfg makes them do nothing.
+config.libomptarget_all_targets = [
+    target,
+    "aarch64-unknown-linux-gnu",
+    "amdgcn-amd-amdhsa",
+    "nvptx64-nvidia-cuda",
+    "powerpc64-ibm-linux-gnu",
+    "powerpc64le-ibm-linux-gnu",
+    "s390x-ibm-linux-gnu",
+]
+config.libomptarget_filecheck = f"FileCheck-{release}"
+config.libomptarget_not = f"not-{release}"
+config.libomptarget_debug = config.libomptarget_has_libc = False
+config.has_libomptarget_ompt = True
+
+lit_config.load_config(config, os.path.join(param("suite"), "lit.cfg"))
+
+if param("mpi"):
+    # lit starts from an almost empty environment; mpirun hands this one on.
+    config.environment["HOME"] = os.path.expanduser("~")
+    if release == "16":
+        config.environment["LD_LIBRARY_PATH"] = prefix + "/lib/omptarget-mpi"
+    if os.geteuid() == 0:
+        config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+
+    # Tests append arguments, so the program comes last. They read its stdout and
+    # stderr as one stream, which mpirun would carry apart and join in any order:
+    # the program (a shell becomes it) writes both to one.
+    mpirun = {"openmpi": "mpirun.openmpi --oversubscribe", "mpich": "mpirun.mpich"}
+    device = prefix + "/bin/llvm-offload-mpi-device"
+    program = "sh -c 'exec \"$@\" 2>&1' sh %t"
+    launch = f"{mpirun[param('mpi')]} -np 1 {device} : -np 1 {program}"
+
+    # `not --crash` wants to see a program die of a signal, but mpirun lives on
+    # and returns the host program's SIGABRT or SIGSEGV as a status: 134 or 139
+    # from Open MPI, 6 or 11 from MPICH, or 15 if MPICH's launcher has to kill
+    # (9) the device after it. A shell in between turns that back into a signal.
+    abort = "sh -c '\"$@\"; case $? in 6|11|15|134|139) kill -ABRT $$;; esac' sh"
+
+    behind_mpirun = {
+        "%libomptarget-run-" + target: launch,
+        "%libomptarget-run-fail-" + target: f"%not --crash {abort} {launch}",
+    }
+    found = set(behind_mpirun) & {name for name, _ in config.substitutions}
+    if found != set(behind_mpirun):
+        lit_config.fatal("lit.cfg of the suite names its commands differently")
+    config.substitutions = [
+        (name, behind_mpirun.get(name, command)) for name, command in config.substitutions
+    ]
+    # One test names its program itself.
+    config.substitutions.insert(0, ("(?<=env LIBOMPTARGET_INFO=32 )%t", launch))

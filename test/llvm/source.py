@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Fetches from Debian what is not committed here: LLVM's sources, and packages
+of which only one release can be installed at a time."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+BUILD = Path(__file__).resolve().parent.parent.parent / "build"
+
+
+class Apt:
+    """apt with package lists of its own, sources included; the system's stay as
+    they are."""
+
+    def __init__(self, work):
+        self.work = work
+        shutil.rmtree(work, ignore_errors=True)
+        for folder in ("sources", "lists/partial", "cache"):
+            (work / folder).mkdir(parents=True)
+
+        # The system's own package sources, mirrors included.
+        system = Path("/etc/apt")
+        for file in [system / "sources.list", *system.glob("sources.list.d/*")]:
+            if not file.is_file():
+                continue
+            text = file.read_text()
+            if file.suffix == ".sources":
+                text = re.sub(r"(?m)^Types:.*$", "Types: deb deb-src", text)
+            elif file.suffix == ".list":
+                # sources.list itself may already have its deb-src lines.
+                lines = [line for line in text.splitlines() if re.match(r"deb\s", line)]
+                lines += [re.sub(r"^deb\b", "deb-src", line) for line in lines]
+                text = "".join(line + "\n" for line in lines)
+            else:
+                continue
+            (work / "sources" / file.name).write_text(text)
+
+        self.command = ["apt-get", "-qq"]
+        for option in (
+            "Dir::Etc::SourceList=/dev/null",
+            f"Dir::Etc::SourceParts={work / 'sources'}",
+            f"Dir::State::Lists={work / 'lists'}",
+            f"Dir::Cache={work / 'cache'}",
+            "APT::Sandbox::User=" + ("root" if os.geteuid() == 0 else ""),
+            # Only the package lists: no translations, no file lists of other tools.
+            "Acquire::Languages=none",
+        ):
+            self.command += ["-o", option]
+        # A repository that does not answer matters only if it is the one needed.
+        subprocess.run([*self.command, "update"], cwd=work, stdin=subprocess.DEVNULL)
+
+    def get(self, *arguments):
+        subprocess.run(
+            [*self.command, *arguments], cwd=self.work, stdin=subprocess.DEVNULL, check=True
+        )
+
+
+def fetch(release, folders, packages=()):
+    """Returns a folder that has `source`, with these folders of LLVM's sources, and
+    `packages`, with the files of these binary packages. Fetched once."""
+    place = BUILD / "llvm" / str(release)
+    if (place / "source").exists():
+        return place
+    print(f"llvm: fetching from Debian: the source package llvm-toolchain-{release}", *packages)
+    apt = Apt(place / "fetch")
+    if packages:
+        apt.get("download", *packages)
+    for package in apt.work.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, place / "packages"], check=True)
+    apt.get("source", "--download-only", "--tar-only", f"llvm-toolchain-{release}")
+    (archive,) = apt.work.glob(f"llvm-toolchain-{release}_*.orig.tar.*")
+    unpacked = apt.work / "unpacked"
+    unpacked.mkdir()
+    subprocess.run(
+        ["tar", "-xf", archive, "-C", unpacked, "--strip-components=1", "--anchored"]
+        + ["--wildcards", *(f"*/{folder}" for folder in folders)],
+        check=True,
+    )
+    unpacked.rename(place / "source")
+    shutil.rmtree(apt.work)
+    return place
