@@ -6,6 +6,7 @@
 #ifndef OMPTARGET_MPI_H
 #define OMPTARGET_MPI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -189,6 +190,9 @@ int32_t __tgt_rtl_mpi_load_binary(int32_t id,
                                   struct __tgt_device_image *image,
                                   struct __tgt_device_binary *binary);
 
+// Unloads what `mpi_load_binary` loaded.
+int32_t __tgt_rtl_mpi_unload_binary(struct __tgt_device_binary binary);
+
 // The device's address of a global of a loaded image.
 //
 // # Safety
@@ -250,6 +254,18 @@ int32_t __tgt_rtl_data_retrieve(int32_t id, void *host, void *target, int64_t si
 int32_t __tgt_rtl_data_retrieve_async(int32_t id,
                                       void *host,
                                       void *target,
+                                      int64_t size,
+                                      struct __tgt_async_info *info);
+
+// Repeats a pattern all over `size` bytes of the device, as a part of a queue. (For LLVM
+// 22 and later.)
+//
+// # Safety
+// `pattern[..pattern_size]` is readable; `info` is an async info of libomptarget.
+int32_t __tgt_rtl_mpi_data_fill_async(int32_t id,
+                                      void *target,
+                                      const void *pattern,
+                                      int64_t pattern_size,
                                       int64_t size,
                                       struct __tgt_async_info *info);
 
@@ -327,6 +343,12 @@ int32_t __tgt_rtl_record_event(int32_t id, void *event, struct __tgt_async_info 
 // # Safety
 // `event` is a live event; `info` is an async info of libomptarget.
 int32_t __tgt_rtl_wait_event(int32_t id, void *event, struct __tgt_async_info *info);
+
+// Tells whether an event is complete. (For LLVM 22 and later.)
+//
+// # Safety
+// `event` is a live event; `complete` is writable.
+int32_t __tgt_rtl_mpi_query_event(int32_t id, void *event, bool *complete);
 
 // Waits until an event is complete.
 //

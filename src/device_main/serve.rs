@@ -541,17 +541,17 @@ impl Server {
                 self.memory.read(from, len as usize, &mut w.reply)
             }
             Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
-            Some(Command::Launch { kernel, args }) => {
+            Some(Command::Launch { kernel, args, array }) => {
                 if !self.images.read().values().any(|i| i.has_code(kernel)) {
                     Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
                 } else if args.iter().len() <= FEW_ARGS {
                     let mut few = [0; FEW_ARGS];
                     let n = args.iter().len();
                     few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                    return Ok(self.launch(me, work, kernel, &few[..n]));
+                    return Ok(self.launch(me, work, kernel, &few[..n], array));
                 } else {
                     let many: Vec<u64> = args.iter().collect();
-                    return Ok(self.launch(me, work, kernel, &many));
+                    return Ok(self.launch(me, work, kernel, &many, array));
                 }
             }
             Some(Command::Wait { seq }) => {
@@ -594,13 +594,18 @@ impl Server {
         Ok(Step::Next(work))
     }
 
-    fn launch(&self, me: &mut Me, work: Box<Work>, kernel: u64, args: &[u64]) -> Step {
+    fn launch(&self, me: &mut Me, work: Box<Work>, kernel: u64, args: &[u64], array: bool) -> Step {
         fault::enter(me.slot, kernel, work);
         let role = self.begin_long(me);
         // Against `give_up`: either it finds this kernel or we find that it was there.
         fence(Ordering::SeqCst);
         if !self.lost.load(Ordering::Relaxed) {
-            self.executor.run(kernel, args);
+            if array {
+                let pointers: Vec<*const u64> = args.iter().map(std::ptr::from_ref).collect();
+                self.executor.run(kernel, &[pointers.as_ptr() as u64]);
+            } else {
+                self.executor.run(kernel, args);
+            }
         }
         output::flush_stdio();
         self.end_long(me, role);

@@ -512,9 +512,15 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceIm
         let mut entries = entries.to_vec();
         entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
         let (image, _) = load(device, file, &entries)?;
-        binary.handle = (id as usize) << 32 | image as usize;
+        *binary = DeviceBinary::of(id, image);
         Ok(SUCCESS)
     })
+}
+
+/// Unloads what `mpi_load_binary` loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_mpi_unload_binary(binary: DeviceBinary) -> i32 {
+    guard("unload_binary", FAIL, || done(binary.device()?.unload(binary.image())))
 }
 
 /// The device's address of a global of a loaded image.
@@ -554,10 +560,23 @@ unsafe fn symbol(binary: DeviceBinary, name: *const c_char, size: u64, address: 
     }
     // SAFETY: the caller's promise.
     let (name, address) = unsafe { (text(name), address.as_mut()) };
-    let device = plugin()?.device((binary.handle >> 32) as i32)?;
-    *address.ok_or_else(|| Error::new("the result pointer is null"))? =
-        device.symbol(binary.handle as u32, &name, size)? as *mut c_void;
+    let address = address.ok_or_else(|| Error::new("the result pointer is null"))?;
+    *address = binary.device()?.symbol(binary.image(), &name, size)? as *mut c_void;
     Ok(SUCCESS)
+}
+
+impl DeviceBinary {
+    fn of(device: i32, image: u32) -> DeviceBinary {
+        DeviceBinary { handle: (device as usize) << 32 | image as usize }
+    }
+
+    fn device(self) -> Result<&'static Device> {
+        plugin()?.device((self.handle >> 32) as i32)
+    }
+
+    fn image(self) -> u32 {
+        self.handle as u32
+    }
 }
 
 // ---- memory ------------------------------------------------------------------------
@@ -711,6 +730,33 @@ pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
     })
 }
 
+/// Repeats a pattern all over `size` bytes of the device, as a part of a queue. (For LLVM
+/// 22 and later.)
+///
+/// # Safety
+/// `pattern[..pattern_size]` is readable; `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_data_fill_async(
+    id: i32,
+    target: *mut c_void,
+    pattern: *const c_void,
+    pattern_size: i64,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_fill", FAIL, || {
+        let device = plugin()?.device(id)?;
+        let (size, pattern_size) = (to_bytes(size, device)?, to_bytes(pattern_size, device)?);
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        let (queue, pattern) =
+            unsafe { (queue_of(device, info)?, std::slice::from_raw_parts(pattern.cast(), pattern_size as usize)) };
+        done(device.fill(&queue, target as u64, pattern, size))
+    })
+}
+
 /// 1: any two devices can copy to each other. (LLVM's spelling.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_is_data_exchangable(source: i32, destination: i32) -> i32 {
@@ -783,15 +829,18 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     kernel: *mut KernelArgs,
     info: *mut AsyncInfo,
 ) -> i32 {
+    /// The version of the kernel arguments from which on (LLVM 23) kernels of CPUs take one
+    /// argument, an array of pointers to theirs.
+    const ARRAY: u32 = 5;
     guard("launch_kernel", FAIL, || {
         let device = plugin()?.device(id)?;
         // SAFETY: the caller's promise.
-        let (queue, args, offsets) = unsafe {
+        let (queue, args, offsets, version) = unsafe {
             let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
             let n = kernel.num_args as usize;
             let args = if n == 0 { &[][..] } else { std::slice::from_raw_parts(args, n) };
             let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
-            (queue_of(device, info)?, args, offsets)
+            (queue_of(device, info)?, args, offsets, kernel.version)
         };
         if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
             log::info(
@@ -801,7 +850,7 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
         }
         let offset = |i| offsets.map_or(0, |offsets| offsets[i]);
         let args = args.iter().enumerate().map(|(i, arg)| arg.wrapping_byte_offset(offset(i)) as u64);
-        done(device.launch(&queue, entry as u64, args))
+        done(device.launch(&queue, entry as u64, args, version >= ARRAY))
     })
 }
 
@@ -933,6 +982,21 @@ pub unsafe extern "C" fn __tgt_rtl_wait_event(id: i32, event: *mut c_void, info:
         // SAFETY: the caller's promise.
         let (event, queue) = unsafe { (event_of(event)?, queue_of(device, info)?) };
         done(device.wait_event(&event, &queue))
+    })
+}
+
+/// Tells whether an event is complete. (For LLVM 22 and later.)
+///
+/// # Safety
+/// `event` is a live event; `complete` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_query_event(id: i32, event: *mut c_void, complete: *mut bool) -> i32 {
+    guard("query_event", FAIL, || {
+        // SAFETY: the caller's promise.
+        let (event, complete) = unsafe { (event_of(event)?, complete.as_mut()) };
+        let complete = complete.ok_or_else(|| Error::new("the result pointer is null"))?;
+        *complete = plugin()?.device(id)?.query_event(&event)?;
+        Ok(SUCCESS)
     })
 }
 

@@ -263,6 +263,26 @@ impl Device {
         self.engine.bulk(queue, peer, span, true)
     }
 
+    /// Repeats a pattern all over `size` bytes of the device, as a part of `queue`.
+    ///
+    /// # Errors
+    /// As [`Device::submit`]; or a pattern that does not fit, or is too long.
+    pub fn fill(&self, queue: &Arc<Queue>, to: u64, pattern: &[u8], size: u64) -> Result<()> {
+        let len = pattern.len();
+        if len == 0 || len > INLINE_MAX || !size.is_multiple_of(len as u64) {
+            return Err(Error::new(format!("{size} bytes can't be filled with a pattern of {len}")));
+        }
+        let piece = pattern.repeat(INLINE_MAX / len);
+        let mut at = 0;
+        while at < size {
+            let n = (size - at).min(piece.len() as u64);
+            // SAFETY: `piece` has that many bytes, and no more than are copied at the call.
+            unsafe { self.submit(queue, to + at, piece.as_ptr(), n)? };
+            at += n;
+        }
+        Ok(())
+    }
+
     /// Copies from the device to the program's memory, as a part of `queue`.
     ///
     /// # Errors
@@ -377,11 +397,18 @@ impl Device {
 
     // ---- kernels ---------------------------------------------------------------
 
-    /// Runs a kernel with these arguments, as a part of `queue`.
+    /// Runs a kernel with these arguments, or with an array of pointers to these, as a part
+    /// of `queue`.
     ///
     /// # Errors
     /// More arguments than a message holds, or a device that was lost.
-    pub fn launch(&self, queue: &Arc<Queue>, kernel: u64, args: impl ExactSizeIterator<Item = u64>) -> Result<()> {
+    pub fn launch(
+        &self,
+        queue: &Arc<Queue>,
+        kernel: u64,
+        args: impl ExactSizeIterator<Item = u64>,
+        array: bool,
+    ) -> Result<()> {
         self.port().alive()?;
         let len = launch_len(args.len());
         if HEAD_LEN + len > MESSAGE_MAX {
@@ -390,7 +417,7 @@ impl Device {
         }
         let mut open = queue.open.lock();
         self.room(queue, &mut open, len, 0)?;
-        Writer(&mut open.message).launch(kernel, args);
+        Writer(&mut open.message).launch(kernel, args, array);
         Ok(())
     }
 
@@ -555,6 +582,18 @@ impl Device {
             Some(_) => self.sync_event(event),
             None => Ok(()),
         }
+    }
+
+    /// Tells whether the event is complete.
+    ///
+    /// # Errors
+    /// Its device was lost.
+    pub fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
+        let Some((port, seq)) = self.engine.settle(event, None)? else { return Ok(true) };
+        self.engine.poll()?;
+        let port = &self.engine.ports[port];
+        port.alive()?;
+        Ok(port.is_complete(seq) && !self.engine.link.has_bulk())
     }
 
     /// Waits until the event is complete.

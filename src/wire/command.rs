@@ -49,10 +49,11 @@ pub enum Command<'a> {
     Receive { to: u64, len: u64, rank: u32, tag: u32 },
     /// 4: sends bulk data to a rank straight from its place.
     Send { from: u64, len: u64, rank: u32, tag: u32 },
-    /// 5: moves data within the device.
+    /// 6: moves data within the device.
     Copy { to: u64, from: u64, len: u64 },
-    /// 6: runs the kernel at an address with these arguments.
-    Launch { kernel: u64, args: Args<'a> },
+    /// 5: runs the kernel at an address with these arguments; 15: with one, an array of
+    /// pointers to these.
+    Launch { kernel: u64, args: Args<'a>, array: bool },
     /// 7: waits until the device has executed message `seq` of another queue.
     Wait { seq: u64 },
     /// 8: returns memory that holds nothing any more to the system; done on receipt.
@@ -97,8 +98,8 @@ impl Writer<'_> {
     }
 
     /// Appends [`Command::Launch`].
-    pub fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>) {
-        self.op(5, &[kernel, args.len() as u64]);
+    pub fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>, array: bool) {
+        self.op(if array { 15 } else { 5 }, &[kernel, args.len() as u64]);
         args.for_each(|a| self.0.extend_from_slice(&a.to_le_bytes()));
     }
 
@@ -112,7 +113,7 @@ impl Writer<'_> {
             Command::Read { from, len } => self.op(2, &[from, u64::from(len)]),
             Command::Receive { to, len, rank, tag } => self.op(3, &[to, len, pair(rank, tag)]),
             Command::Send { from, len, rank, tag } => self.op(4, &[from, len, pair(rank, tag)]),
-            Command::Launch { kernel, args } => self.launch(kernel, args.iter()),
+            Command::Launch { kernel, args, array } => self.launch(kernel, args.iter(), array),
             Command::Copy { to, from, len } => self.op(6, &[to, from, len]),
             Command::Wait { seq } => self.op(7, &[seq]),
             Command::Discard { at, len } => self.op(8, &[at, len]),
@@ -181,7 +182,8 @@ impl<'a> Commands<'a> {
             return Ok(None);
         }
         let r = &mut self.0;
-        Ok(Some(match r.u8()? {
+        let op = r.u8()?;
+        Ok(Some(match op {
             1 => {
                 let (to, len) = (r.u64()?, r.u64()?);
                 Command::Write { to, bytes: r.bytes(usize::try_from(len).unwrap_or(usize::MAX))? }
@@ -199,10 +201,10 @@ impl<'a> Commands<'a> {
                 let (from, len, (rank, tag)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
                 Command::Send { from, len, rank, tag }
             }
-            5 => {
+            5 | 15 => {
                 let (kernel, n) = (r.u64()?, r.u64()?);
                 let bytes = usize::try_from(n).ok().and_then(|n| n.checked_mul(8)).unwrap_or(usize::MAX);
-                Command::Launch { kernel, args: Args(r.bytes(bytes)?) }
+                Command::Launch { kernel, args: Args(r.bytes(bytes)?), array: op == 15 }
             }
             6 => Command::Copy { to: r.u64()?, from: r.u64()?, len: r.u64()? },
             7 => Command::Wait { seq: r.u64()? },
@@ -226,7 +228,7 @@ impl<'a> Commands<'a> {
             12 => Command::Move { image: id(r.u64()?)? },
             13 => Command::Shutdown,
             14 => Command::Redirect { from: r.u64()?, to: r.u64()? },
-            op => return Err(Error::new(format!("unknown operation {op} in a message"))),
+            _ => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
     }
 }
@@ -252,7 +254,7 @@ mod tests {
             Command::Receive { to: n, len: n ^ 5, rank: a, tag: b },
             Command::Send { from: n, len: n ^ 9, rank: b, tag: a },
             Command::Copy { to: n, from: !n, len: n / 3 },
-            Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]) },
+            Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]), array: n.is_multiple_of(2) },
             Command::Wait { seq: n },
             Command::Discard { at: n, len: !n },
             Command::Start { at: n, len: !n, fragment: 1 + n % (1 << 30) },

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A program can have what is known of its devices printed, in order with its own
-// output.
+// A program can have what is known of its devices printed. (From LLVM 19 on in the
+// order of LLVM's own streams.)
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t > %t.out
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //
-// CHECK: one
-// CHECK: Rank{{ +}}0
-// CHECK: Host name{{ +.+}}
-// CHECK: two
-// CHECK: Rank{{ +}}1
-// CHECK: Memory of the device{{ +}}{{[0-9]+}} MiB
-// CHECK: end
+// CHECK-DAG: Rank{{ +}}0
+// CHECK-DAG: Rank{{ +}}1
+// CHECK-DAG: Host name{{ +.+}}
+// CHECK-DAG: Memory of the device{{ +}}{{[0-9]+}} MiB
 
 #include "offload.h"
 
@@ -21,10 +18,7 @@ int __tgt_print_device_info(long device); // libomptarget's
 
 int main(void) {
   need_devices(2);
-  puts("one");
   CHECK(__tgt_print_device_info(0));
-  puts("two");
   CHECK(__tgt_print_device_info(1));
-  puts("end");
   return 0;
 }
