@@ -6,6 +6,7 @@
 
 use super::queue::{Event, Open, Position, Queue};
 use crate::base::{Error, Result, log};
+use crate::debug;
 use crate::link::idle::Idle;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
 use crate::wire::command::{Head, Writer};
@@ -180,6 +181,7 @@ impl Engine {
         let mut flight = port.flight.lock();
         open.last = flight.first + flight.sent.len() as u64;
         Head::patch(&mut message, open.last);
+        debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
         flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
         drop(flight);
@@ -231,6 +233,7 @@ impl Engine {
     /// # Errors
     /// The link is broken.
     pub fn bulk(&self, queue: &Arc<Queue>, peer: Peer, span: Span, to_device: bool) -> Result<()> {
+        debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
         queue.begin();
         let queue = queue.clone();
         // A transfer that fails does so because its command failed, which tells more.
@@ -321,6 +324,7 @@ impl Engine {
     }
 
     fn receive(&self, from: usize, message: &mut [u8]) {
+        debug!("from rank {from}: message of {} bytes", message.len());
         let reply = match Reply::parse(message) {
             Ok(reply) => reply,
             Err(e) => self.protocol_error(from, &e.to_string()),

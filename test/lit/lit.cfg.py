@@ -128,6 +128,7 @@ config.substitutions += [
     ("%device", device),
     ("%prefix", prefix),
     ("%line", "%s %s/line.py" % (sys.executable, tools)),
+    ("%messages", "%s %s/messages.py" % (sys.executable, tools)),
     ("%answer", "%s %s/answer.py" % (sys.executable, tools)),
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),
