@@ -23,7 +23,7 @@ fn commands(bytes: &[u8]) -> bool {
     let Ok((head, mut rest)) = Commands::open(bytes) else { return false };
     let mut copy = Vec::new();
     Head::begin(&mut copy, head.queue, head.fresh);
-    Head::patch(&mut copy, head.seq);
+    Head::patch(&mut copy, head.seq, head.core);
     loop {
         let position = rest.position(bytes);
         let taken = rest.take();

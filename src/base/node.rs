@@ -29,6 +29,28 @@ pub fn cores() -> u32 {
     affinity(0).map_or(1, |set| unsafe { libc::CPU_COUNT(&set) } as u32).max(1)
 }
 
+/// The core that the calling thread runs on; 0 if there is no telling.
+#[inline]
+pub fn current_core() -> u16 {
+    // SAFETY: sched_getcpu has no preconditions.
+    u16::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// Moves the calling thread to another core, if it may use any.
+pub fn leave_core(core: u16) {
+    let Some(mine) = affinity(0).filter(|_| i32::from(core) < libc::CPU_SETSIZE) else { return };
+    let mut others = mine;
+    // SAFETY: the set is initialised and has the core; then: the sets outlive the calls
+    // and their size is passed.
+    unsafe {
+        libc::CPU_CLR(core.into(), &mut others);
+        if libc::CPU_COUNT(&others) > 0 {
+            libc::sched_setaffinity(0, mem::size_of_val(&others), &others);
+            libc::sched_setaffinity(0, mem::size_of_val(&mine), &mine);
+        }
+    }
+}
+
 /// Bytes of memory of this node that a process here may use: physical memory, or the
 /// cgroup's limit where that is less.
 pub fn memory() -> u64 {

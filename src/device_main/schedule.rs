@@ -41,7 +41,7 @@ impl<T: Item> Default for Schedule<T> {
 impl<T: Item> Schedule<T> {
     /// A message arrived; returns it if it may be executed now.
     pub fn arrive(&mut self, mut item: T) -> Option<T> {
-        let Head { seq, queue, fresh } = item.head();
+        let Head { seq, queue, fresh, .. } = item.head();
         self.live.push_back(seq);
         let Some(lane) = self.lanes.iter_mut().find(|l| l.queue == queue) else {
             self.lanes.push(Lane { queue, busy: true, todo: VecDeque::new(), failure: None });
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn message(seq: u64, queue: u32, fresh: bool) -> Message {
-        Message { head: Head { seq, queue, fresh }, wait: None, failed: false }
+        Message { head: Head { seq, queue, fresh, core: 0 }, wait: None, failed: false }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::output::{self, Output};
 use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
 use super::work::Work;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, node};
 use crate::debug;
 use crate::link::idle::Idle;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
@@ -48,6 +48,8 @@ const OUTPUT_AHEAD: usize = 4;
 const OUTPUT_BEFORE_REPLY: usize = 16;
 /// How often an idle device looks whether its host still lives.
 const PULSE: Duration = Duration::from_millis(250);
+/// How often at most a thread leaves the core that it shares with the host.
+const LEAVE: Duration = Duration::from_millis(1);
 /// Copies within the device from this size on are something long.
 const LONG_COPY: u64 = 1 << 20;
 /// Kernels with no more arguments than this are called without a heap allocation.
@@ -76,6 +78,8 @@ pub struct Server {
     watched: AtomicBool,
     watcher_rests: AtomicBool,
     watcher: Mutex<Option<Thread>>,
+    /// When a thread left the host's core.
+    left: Mutex<Instant>,
     /// A kernel crashed: nothing is executed any more.
     lost: AtomicBool,
     /// The reply to the command that ends the device.
@@ -129,6 +133,7 @@ impl Server {
             watched: AtomicBool::new(false),
             watcher_rests: AtomicBool::new(false),
             watcher: Mutex::default(),
+            left: Mutex::new(Instant::now()),
             lost: AtomicBool::new(false),
             farewell: Mutex::default(),
         })
@@ -357,10 +362,25 @@ impl Server {
             return Err(Error::new("it is not this device's host"));
         }
         let work = Work::new(message, self.link.buffer())?;
+        if work.head().core == node::current_core() && self.host_process.is_some() {
+            self.leave_core(work.head().core);
+        }
         if work.head().queue != 0 {
             return Ok(self.schedule.lock().arrive(work));
         }
         self.obey(*work).map(|()| None)
+    }
+
+    /// Leaves the core to the host, which waits there: two that poll for each other on one
+    /// core look busy to the system, which may leave them there for seconds.
+    #[cold]
+    fn leave_core(&self, core: u16) {
+        let mut left = self.left.lock();
+        if left.elapsed() > LEAVE {
+            *left = Instant::now();
+            drop(left);
+            node::leave_core(core);
+        }
     }
 
     /// Executes a message of the control queue, at once: it comes before whatever is

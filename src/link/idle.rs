@@ -33,6 +33,12 @@ impl Idle {
         self.since = None;
     }
 
+    /// Other threads of this process wait too: their cores may be needed here.
+    #[inline]
+    pub fn crowd(&mut self) {
+        self.limit = SPINS_CROWDED;
+    }
+
     /// True once spinning has not helped.
     pub fn is_long(&self) -> bool {
         self.since.is_some()

@@ -5,7 +5,7 @@
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
 use super::queue::{Event, Open, Position, Queue};
-use crate::base::{Error, Result, log};
+use crate::base::{Error, Result, log, node};
 use crate::debug;
 use crate::link::idle::Idle;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
@@ -124,6 +124,8 @@ pub struct Engine {
     crowded: bool,
     driving: AtomicBool,
     sleepers: Mutex<Vec<Thread>>,
+    /// Threads in [`Engine::nap`].
+    naps: AtomicUsize,
     transfers: AtomicU64,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
@@ -145,6 +147,7 @@ impl Engine {
             crowded,
             driving: AtomicBool::new(false),
             sleepers: Mutex::default(),
+            naps: AtomicUsize::new(0),
             transfers: AtomicU64::new(0),
             ended_by: OnceLock::new(),
         }
@@ -180,7 +183,7 @@ impl Engine {
         // Numbers are given and messages handed on under one lock: they arrive in order.
         let mut flight = port.flight.lock();
         open.last = flight.first + flight.sent.len() as u64;
-        Head::patch(&mut message, open.last);
+        Head::patch(&mut message, open.last, node::current_core());
         debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
         flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
@@ -283,7 +286,12 @@ impl Engine {
                     Ok(Progress::Made) => idle.reset(),
                     // Who sleeps does not drive: another waiter may be more in a hurry.
                     Ok(_) if idle.will_sleep() && !self.link.has_bulk() => break Ok(()),
-                    Ok(_) => idle.pause(!self.link.has_bulk()),
+                    Ok(_) => {
+                        if self.naps.load(Ordering::Relaxed) > 0 {
+                            idle.crowd();
+                        }
+                        idle.pause(!self.link.has_bulk());
+                    }
                     Err(e) => break Err(e),
                 }
             };
@@ -309,6 +317,7 @@ impl Engine {
             std::hint::spin_loop();
         }
         let me = std::thread::current();
+        self.naps.fetch_add(1, Ordering::Relaxed);
         self.sleepers.lock().push(me.clone());
         if let Some(queue) = queue {
             queue.set_waiter(Some(me.clone()));
@@ -318,6 +327,7 @@ impl Engine {
             std::thread::park_timeout(NAP);
         }
         self.sleepers.lock().retain(|t| t.id() != me.id());
+        self.naps.fetch_sub(1, Ordering::Relaxed);
         if let Some(queue) = queue {
             queue.set_waiter(None);
         }

@@ -14,26 +14,30 @@ pub struct Head {
     pub queue: u32,
     /// The first message of a new use of that queue: an earlier failure is forgotten.
     pub fresh: bool,
+    /// The core of its node that the sender ran on.
+    pub core: u16,
 }
 
 /// Bytes that a [`Head`] takes.
-pub const HEAD_LEN: usize = 13;
+pub const HEAD_LEN: usize = 15;
 
 /// The number of a message whose head was not [`Head::patch`]ed yet.
 const UNSENT: u64 = 0;
 
 impl Head {
-    /// Starts a message: the head with a place for the number, see [`Head::patch`].
+    /// Starts a message: the head with places for number and core, see [`Head::patch`].
     pub fn begin(out: &mut Vec<u8>, queue: u32, fresh: bool) {
         out.clear();
         out.extend_from_slice(&UNSENT.to_le_bytes());
         out.extend_from_slice(&queue.to_le_bytes());
         out.push(u8::from(fresh));
+        out.extend_from_slice(&[0; 2]);
     }
 
-    /// Puts the number into a message's head, when its place in the order is known.
-    pub fn patch(message: &mut [u8], seq: u64) {
+    /// Puts number and core into a message's head, when it is sent.
+    pub fn patch(message: &mut [u8], seq: u64, core: u16) {
         message[..8].copy_from_slice(&seq.to_le_bytes());
+        message[13..15].copy_from_slice(&core.to_le_bytes());
     }
 }
 
@@ -155,7 +159,7 @@ impl<'a> Commands<'a> {
             return Err(Error::new("a message is too long"));
         }
         let mut r = Reader(message);
-        let head = Head { seq: r.u64()?, queue: r.u32()?, fresh: r.u8()? != 0 };
+        let head = Head { seq: r.u64()?, queue: r.u32()?, fresh: r.u8()? != 0, core: r.u16()? };
         if head.seq == UNSENT {
             return Err(Error::new("a message has no number"));
         }
@@ -268,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, core: u16, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut message = Vec::new();
             Head::begin(&mut message, queue, fresh);
             prop_assert_eq!(message.len(), HEAD_LEN);
@@ -284,9 +288,9 @@ mod tests {
                 };
                 prop_assert!(message.len() - before <= limit);
             }
-            Head::patch(&mut message, seq);
+            Head::patch(&mut message, seq, core);
             let (head, mut rest) = Commands::open(&message).unwrap();
-            prop_assert_eq!(head, Head { seq, queue, fresh });
+            prop_assert_eq!(head, Head { seq, queue, fresh, core });
             for c in commands {
                 rest = Commands::resume(&message, rest.position(&message));
                 prop_assert_eq!(rest.take().unwrap(), Some(c));
