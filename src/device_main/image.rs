@@ -4,7 +4,7 @@
 use super::memory::memfd;
 use crate::base::{Error, Result, elf, node};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
-use memmap2::{Mmap, MmapMut};
+use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
@@ -22,45 +22,47 @@ const FIRST_SKIP: usize = 64 << 20;
 const HOLES: usize = 64;
 const MAX_SKIPS: usize = 10;
 
-/// An image on its way in: memory for it, to be filled by a bulk receive.
+/// An image on its way in.
 pub struct Parcel {
     file: File,
-    map: MmapMut,
+    /// What was received, for those to whom it is passed on: a private mapping, which
+    /// does not keep the file from being sealed.
+    bytes: Mmap,
     libraries: usize,
 }
 
 impl Parcel {
-    /// Room for `len` bytes, the last `libraries` of which are the host's library list.
+    /// Room for `len` bytes, the last `libraries` of which are the host's library list; and
+    /// the memory to fill, which must be gone before the image is loaded.
     ///
     /// # Errors
     /// No memory for it.
-    pub fn new(len: u64, libraries: u64) -> Result<Parcel> {
+    pub fn new(len: u64, libraries: u64) -> Result<(Parcel, MmapMut)> {
         let file = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
         file.set_len(len)?;
-        // SAFETY: nobody else has this file.
-        let map = unsafe { MmapMut::map_mut(&file)? };
-        Ok(Parcel { file, map, libraries: libraries as usize })
+        // SAFETY: nobody else has this file; who reads a part knows that it was received.
+        let (room, bytes) = unsafe { (MmapMut::map_mut(&file)?, MmapOptions::new().map_copy_read_only(&file)?) };
+        Ok((Parcel { file, bytes, libraries: libraries as usize }, room))
     }
 
-    /// The memory to fill.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        &mut self.map
+    /// What was received.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Loads what was received.
     ///
     /// # Errors
     /// No image for this machine, or a library or symbol that is missing here.
-    pub fn load(self) -> Result<Image> {
-        let Parcel { file, map, libraries } = self;
-        let end = map.len() - libraries;
-        let parsed = elf::Image::parse(&map[..end], elf::MACHINE).map_err(|e| e.context("the image is"))?;
-        let hints = String::from_utf8_lossy(&map[end..])
+    pub fn load(&self) -> Result<Image> {
+        let (image, list) = self.bytes.split_at(self.bytes.len() - self.libraries);
+        let parsed = elf::Image::parse(image, elf::MACHINE).map_err(|e| e.context("the image is"))?;
+        let hints = String::from_utf8_lossy(list)
             .lines()
             .filter_map(|line| line.split_once('\t'))
             .map(|(name, path)| (name.to_string(), path.to_string()))
             .collect();
-        drop(map);
+        let file = self.file.try_clone()?;
         seal(&file)?;
         let library = open(&file).or_else(|first| {
             parsed.needed.iter().for_each(|name| find_library(name, &hints, 0));

@@ -27,11 +27,13 @@ use crate::debug;
 use crate::link::idle::Idle;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Command, Commands, parts};
 use crate::wire::reply::{self, Failure};
+use memmap2::MmapMut;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -63,6 +65,8 @@ pub struct Server {
     crowded: bool,
     memory: Memory,
     images: RwLock<BTreeMap<u32, Image>>,
+    /// Images that were received and not loaded.
+    parcels: Mutex<BTreeMap<u32, Arc<Parcel>>>,
     stubs: Mutex<Stubs>,
     executor: Box<dyn Executor>,
     output: Mutex<Output>,
@@ -120,6 +124,7 @@ impl Server {
             crowded,
             memory: Memory::default(),
             images: RwLock::default(),
+            parcels: Mutex::default(),
             stubs: Mutex::default(),
             executor,
             output: Mutex::new(output),
@@ -522,9 +527,6 @@ impl Server {
         if self.lost.load(Ordering::Relaxed) || fault::happened() {
             work.fail(Failure { lost: true, ..fault::describe() });
         }
-        if let Some((id, parcel)) = work.parcel.take() {
-            return Ok(Step::Next(self.load(me, work, id, parcel)));
-        }
         let w = &mut *work;
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
@@ -540,20 +542,10 @@ impl Server {
                 let peer = Peer { rank: rank as usize, tag };
                 return self.send_data(work, from, len, peer).map(|()| Step::Away);
             }
-            Some(Command::Load { image, rank, tag, len, libraries }) => {
+            Some(Command::Image { image, rank, tag, len, libraries, to }) => {
+                let parcel = Parcel::new(len, libraries)?;
                 let peer = Peer { rank: rank as usize, tag };
-                let mut parcel = Parcel::new(len, libraries)?;
-                let bytes = parcel.bytes();
-                // SAFETY: the mapping does not move with the parcel, which the
-                // completion keeps until the transfer is done.
-                let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-                let server = self.clone();
-                let done: OnDone = Box::new(move |result| {
-                    work.parcel = Some((image, parcel));
-                    server.resume(work, result);
-                });
-                self.link.receive_bulk(peer, span, done)?;
-                return Ok(Step::Away);
+                return self.receive_image(work, image, parcel, peer, to).map(|()| Step::Away);
             }
             _ if !sound => Ok(()),
             Some(Command::Write { to, bytes }) => self.memory.write(to, bytes),
@@ -585,6 +577,12 @@ impl Server {
                 self.end_long(me, role);
                 outcome
             }
+            Some(Command::Load { image }) => {
+                let role = self.begin_long(me);
+                let outcome = self.load(image, &mut w.reply);
+                self.end_long(me, role);
+                outcome
+            }
             Some(Command::Move { image }) => {
                 let role = self.begin_long(me);
                 let outcome = self.relocate(image, &mut w.reply);
@@ -593,6 +591,7 @@ impl Server {
             }
             Some(Command::Unload { image }) => {
                 let role = self.begin_long(me);
+                self.parcels.lock().remove(&image);
                 let image = self.images.write().remove(&image);
                 if let Some(image) = image {
                     self.memory.remove_data(&image.span());
@@ -694,25 +693,71 @@ impl Server {
 
     // ---- images ----------------------------------------------------------------
 
-    fn load(&self, me: &mut Me, mut work: Box<Work>, id: u32, parcel: Parcel) -> Box<Work> {
-        if work.failure.is_some() {
-            return work;
+    /// Receives an image and passes it on, part by part.
+    fn receive_image(
+        self: &Arc<Server>,
+        work: Box<Work>,
+        image: u32,
+        (parcel, mut room): (Parcel, MmapMut),
+        from: Peer,
+        to: [Option<u32>; 2],
+    ) -> Result<()> {
+        let parcel = Arc::new(parcel);
+        let parts: Vec<_> = parts(room.len() as u64).collect();
+        let start = room.as_mut_ptr();
+        let left = Arc::new(Mutex::new((parts.len(), Some((work, room)))));
+        for (i, part) in parts.into_iter().enumerate() {
+            let (server, parcel, left) = (self.clone(), parcel.clone(), left.clone());
+            // SAFETY: the part lies within `room`, which is kept until all parts are there.
+            let span = unsafe { Span::new(start.add(part.start), part.len()) };
+            let done: OnDone = Box::new(move |result| {
+                for rank in to.into_iter().flatten() {
+                    let peer = Peer { rank: rank as usize, ..from }.nth(i);
+                    server.pass_on(&parcel, part.clone(), peer, result.is_ok());
+                }
+                let mut left = left.lock();
+                left.0 -= 1;
+                if let (Some((work, _)), Err(e)) = (&mut left.1, &result) {
+                    work.fail_with(e);
+                }
+                if left.0 == 0
+                    && let Some((work, room)) = left.1.take()
+                {
+                    drop(room);
+                    server.parcels.lock().insert(image, parcel);
+                    server.resume(work, Ok(()));
+                }
+            });
+            self.link.receive_bulk(from.nth(i), span, done)?;
         }
-        let role = self.begin_long(me);
-        let loaded = parcel.load();
-        self.end_long(me, role);
-        match loaded {
-            Ok(image) => {
-                // Again, to run before the exit handlers of what was just loaded.
-                fault::notice_exit();
-                debug!("image {id} is at {:#x}", image.base());
-                self.memory.add_data(image.data());
-                work.reply.extend_from_slice(&image.base().to_le_bytes());
-                self.images.write().insert(id, image);
-            }
-            Err(e) => work.fail_with(&e),
-        }
-        work
+        Ok(())
+    }
+
+    /// Sends a part of an image to a rank that waits for it.
+    fn pass_on(&self, parcel: &Arc<Parcel>, part: Range<usize>, peer: Peer, sound: bool) {
+        let bytes = &parcel.bytes()[part];
+        let parcel = parcel.clone();
+        let done: OnDone = Box::new(move |_| drop(parcel));
+        let sent = if sound {
+            // SAFETY: the mapping is not written to, and the completion keeps it.
+            let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+            self.link.send_bulk(peer, span, done)
+        } else {
+            self.link.refuse_bulk(peer, bytes.len(), done)
+        };
+        sent.unwrap_or_else(|e| self.die(&e));
+    }
+
+    fn load(&self, id: u32, reply: &mut Vec<u8>) -> Result<()> {
+        let parcel = self.parcels.lock().remove(&id);
+        let image = parcel.ok_or_else(|| Error::new(format!("image {id} was not received")))?.load()?;
+        // Again, to run before the exit handlers of what was just loaded.
+        fault::notice_exit();
+        debug!("image {id} is at {:#x}", image.base());
+        self.memory.add_data(image.data());
+        reply.extend_from_slice(&image.base().to_le_bytes());
+        self.images.write().insert(id, image);
+        Ok(())
     }
 
     /// Makes a function callable at an address of the program.

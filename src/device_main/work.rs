@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! One command message being executed.
 
-use super::image::Parcel;
 use super::schedule::Item;
 use crate::base::{Error, Result};
 use crate::wire::command::{Commands, Head};
@@ -18,8 +17,6 @@ pub struct Work {
     pub reply: Vec<u8>,
     /// Why it failed: nothing more of it is executed.
     pub failure: Option<Failure>,
-    /// An image that was received and is to be loaded, with its number.
-    pub parcel: Option<(u32, Parcel)>,
 }
 
 impl Work {
@@ -31,7 +28,7 @@ impl Work {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, failure: None, parcel: None }))
+        Ok(Box::new(Work { head, message, position, reply, failure: None }))
     }
 
     /// Nothing more of the message is executed; the first reason stays.

@@ -305,7 +305,8 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
             finish_if_unused();
             return Ok(SUCCESS);
         }
-        done(gone.iter().try_for_each(|l| plugin()?.device(l.device)?.unload(l.id)))
+        let plugin = plugin()?;
+        done(gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id)))
     })
 }
 
@@ -348,7 +349,8 @@ pub extern "C" fn __tgt_rtl_deinit_device(id: i32) -> i32 {
         if FORKED.load(Ordering::Relaxed) {
             return Ok(SUCCESS);
         }
-        done(plugin()?.device(id)?.unload_all())
+        let plugin = plugin()?;
+        done(plugin.unload_all(plugin.device(id)?))
     })
 }
 
@@ -453,7 +455,7 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
         indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
-    let loaded = device.load(file, &entries)?;
+    let loaded = plugin()?.load(device, file, &entries)?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)
 }
@@ -520,7 +522,7 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceIm
 /// Unloads what `mpi_load_binary` loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_mpi_unload_binary(binary: DeviceBinary) -> i32 {
-    guard("unload_binary", FAIL, || done(binary.device()?.unload(binary.image())))
+    guard("unload_binary", FAIL, || done(plugin()?.unload(binary.device()?, binary.image())))
 }
 
 /// The device's address of a global of a loaded image.

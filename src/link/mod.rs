@@ -90,6 +90,13 @@ pub struct Peer {
     pub tag: u32,
 }
 
+impl Peer {
+    /// The peer of the `i`-th of several transfers that were named together.
+    pub fn nth(self, i: usize) -> Peer {
+        Peer { tag: bulk_tag(u64::from(self.tag.saturating_sub(TAG_BULK)) + i as u64), ..self }
+    }
+}
+
 /// The tag of the `n`-th bulk transfer of a job. Transfers between two ranks match in
 /// order, so reuse after all tags were used does no harm.
 pub fn bulk_tag(n: u64) -> u32 {

@@ -3,7 +3,7 @@
 
 use super::arena::Arena;
 use super::engine::{Engine, Port, Target};
-use super::image::{Entry, Loaded, parcel};
+use super::image::{Entry, Loaded};
 use super::queue::{Event, Open, Queue};
 use super::space::{Reservation, Space};
 use crate::base::{Error, Result, elf};
@@ -36,7 +36,6 @@ pub struct Device {
     /// For what concerns the whole device.
     pub control: Arc<Queue>,
     next_queue: AtomicU32,
-    next_image: AtomicU32,
 }
 
 impl Device {
@@ -60,11 +59,11 @@ impl Device {
             idle_queues: Mutex::default(),
             control,
             next_queue: AtomicU32::new(1),
-            next_image: AtomicU32::new(1),
         }
     }
 
-    fn port(&self) -> &Port {
+    /// The host's end of it.
+    pub fn port(&self) -> &Port {
         &self.engine.ports[self.number]
     }
 
@@ -428,24 +427,38 @@ impl Device {
 
     // ---- images ----------------------------------------------------------------
 
-    /// Loads an image and returns the addresses of the entries.
+    /// Starts what brings an image to the device, from a rank, and from here on to others;
+    /// returns the message that is done when it is there, and its queue.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn receive_image(
+        &self,
+        image: u32,
+        from: Peer,
+        (len, libraries): (u64, u64),
+        to: [Option<u32>; 2],
+    ) -> Result<(u64, Arc<Queue>)> {
+        let queue = Queue::new(self.new_queue_id(), self.number);
+        let mut open = queue.open.lock();
+        let command = Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to };
+        self.push(&queue, &mut open, command)?;
+        self.engine.close(&queue, &mut open)?;
+        let message = open.last;
+        drop(open);
+        Ok((message, queue))
+    }
+
+    /// Loads the image that message `received` brings and returns the addresses of the
+    /// entries.
     ///
     /// # Errors
     /// An image or a library of it that can't be loaded there, or lacks an entry.
-    pub fn load(&self, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
-        self.port().alive()?;
-        let parsed = elf::Image::parse(file, self.hello.machine)?;
-        let id = self.next_image.fetch_add(1, Ordering::Relaxed);
+    pub fn load(&self, id: u32, received: u64, parsed: elf::Image, entries: &[Entry]) -> Result<Vec<u64>> {
         let queue = self.queue();
-        let (parcel, libraries) = parcel(file);
+        self.push(&queue, &mut queue.open.lock(), Command::Wait { seq: received })?;
         let mut answer = [0u8; 8];
-        // SAFETY: `ask` waits until the queue is done with both.
-        let span = unsafe { Span::new(parcel.as_ptr().cast_mut(), parcel.len()) };
-        let peer = self.engine.next_transfer(self.port().rank);
-        let len = parcel.len() as u64;
-        let load = Command::Load { image: id, rank: self.engine.rank as u32, tag: peer.tag, len, libraries };
-        let mut result = self.ask(&queue, load, &mut answer, Some((peer, span)));
-        drop(parcel);
+        let mut result = self.ask(&queue, Command::Load { image: id }, &mut answer);
         // The device's place for the image must be free here too.
         let mut reserved = None;
         for _ in 0..MOVES {
@@ -460,7 +473,7 @@ impl Device {
                 }
                 Err(e) => {
                     debug!("{} has an image at {base:#x}, which the program has not free ({e})", self.name());
-                    result = self.ask(&queue, Command::Move { image: id }, &mut answer, None);
+                    result = self.ask(&queue, Command::Move { image: id }, &mut answer);
                 }
             }
         }
@@ -482,7 +495,7 @@ impl Device {
         self.space.add_image(self.number, loaded.range());
         self.images.lock().push(loaded);
         self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
-        Ok((id, addresses))
+        Ok(addresses)
     }
 
     /// Lets kernels call functions by the addresses that these have in the program: for
@@ -512,55 +525,42 @@ impl Device {
         Ok(at)
     }
 
-    /// Sends one command, and bulk data with it, and waits for its 8 bytes of answer.
-    fn ask(
-        &self,
-        queue: &Arc<Queue>,
-        command: Command<'_>,
-        answer: &mut [u8; 8],
-        data: Option<(Peer, Span)>,
-    ) -> Result<()> {
+    /// Sends one command and waits for its 8 bytes of answer.
+    fn ask(&self, queue: &Arc<Queue>, command: Command<'_>, answer: &mut [u8; 8]) -> Result<()> {
         let mut open = queue.open.lock();
         self.push(queue, &mut open, command)?;
         open.targets.push(Target { at: answer.as_mut_ptr(), len: answer.len() });
         open.reply += answer.len();
         self.engine.close(queue, &mut open)?;
         drop(open);
-        if let Some((peer, span)) = data {
-            self.engine.bulk(queue, peer, span, true)?;
-        }
         self.engine.wait(queue)?;
         queue.take_failure().map_or(Ok(()), Err)
     }
 
-    /// Unloads all images, the last one first.
-    ///
-    /// # Errors
-    /// An unload failed. A lost device has none any more.
-    pub fn unload_all(&self) -> Result<()> {
-        let images: Vec<u32> = self.images.lock().iter().map(|l| l.id).collect();
-        if self.port().alive().is_err() {
-            return Ok(());
-        }
-        images.into_iter().rev().try_for_each(|id| self.unload(id))
+    /// The numbers of the loaded images, the last one first.
+    pub fn images(&self) -> Vec<u32> {
+        self.images.lock().iter().rev().map(|l| l.id).collect()
     }
 
-    /// Unloads an image; its addresses mean nothing from now on.
+    /// Unloads an image, if it is loaded; its addresses mean nothing from now on. The
+    /// device forgets it, as soon as message `received` has brought it.
     ///
     /// # Errors
     /// The device was lost.
-    pub fn unload(&self, id: u32) -> Result<()> {
-        let loaded = {
-            let mut images = self.images.lock();
-            let Some(i) = images.iter().position(|l| l.id == id) else { return Ok(()) };
-            images.remove(i)
-        };
-        self.space.remove_image(self.number, loaded.range().start);
-        let range = loaded.range();
-        self.port().kernels.lock().retain(|at, _| !range.contains(at));
+    pub fn unload(&self, id: u32, received: u64) -> Result<()> {
+        let mut images = self.images.lock();
+        if let Some(i) = images.iter().position(|l| l.id == id) {
+            let range = images.remove(i).range();
+            self.space.remove_image(self.number, range.start);
+            self.port().kernels.lock().retain(|at, _| !range.contains(at));
+        }
+        drop(images);
         self.port().alive()?;
         let queue = self.queue();
-        self.push(&queue, &mut queue.open.lock(), Command::Unload { image: id })?;
+        let mut open = queue.open.lock();
+        self.push(&queue, &mut open, Command::Wait { seq: received })?;
+        self.push(&queue, &mut open, Command::Unload { image: id })?;
+        drop(open);
         self.synchronize(queue)
     }
 

@@ -228,7 +228,12 @@ impl Engine {
 
     /// Names the next bulk transfer with a rank.
     pub fn next_transfer(&self, rank: usize) -> Peer {
-        Peer { rank, tag: bulk_tag(self.transfers.fetch_add(1, Ordering::Relaxed)) }
+        self.next_transfers(rank, 1)
+    }
+
+    /// Names the next `n` bulk transfers with a rank; see [`Peer::nth`].
+    pub fn next_transfers(&self, rank: usize, n: usize) -> Peer {
+        Peer { rank, tag: bulk_tag(self.transfers.fetch_add(n as u64, Ordering::Relaxed)) }
     }
 
     /// Starts moving bulk data to or from the device as a part of what `queue` does.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Images on the host side: what libomptarget registers, and what travels to a device.
 
+use super::queue::Queue;
 use super::space::Reservation;
 use crate::base::{Error, Result, elf};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An entry that libomptarget wants the device's address of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,55 @@ impl Loaded {
     }
 }
 
+/// An image that was sent to the devices.
+pub struct Sent {
+    /// Its number on all of them.
+    pub id: u32,
+    /// Hash of its bytes.
+    pub hash: u128,
+    /// Of each device the message that brings it there; none if it is not there.
+    pub messages: Vec<Option<u64>>,
+    /// Devices on which it is loaded.
+    pub loaded: usize,
+}
+
+/// An image that a device gets.
+pub struct Coming {
+    /// Its number.
+    pub id: u32,
+    /// The message that is done when it is there.
+    pub message: u64,
+    /// Its bytes, to be kept until the queue is idle; none if another device sends them.
+    pub parcel: Option<(Vec<u8>, Arc<Queue>)>,
+}
+
+/// The way of an image to one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Who gets it.
+    pub device: usize,
+    /// From whom; none is the program.
+    pub from: Option<usize>,
+    /// To whom it goes on.
+    pub to: [Option<usize>; 2],
+}
+
+/// The way of an image to devices, of which the first gets it from the program. Each
+/// device stands for a part of the list and passes the image on to the first of each half
+/// of the rest: neighbours in the list get it from each other.
+pub fn route(devices: &[usize]) -> Vec<Hop> {
+    fn add(devices: &[usize], from: Option<usize>, hops: &mut Vec<Hop>) {
+        let Some((&device, rest)) = devices.split_first() else { return };
+        let (left, right) = rest.split_at(rest.len().div_ceil(2));
+        hops.push(Hop { device, from, to: [left.first().copied(), right.first().copied()] });
+        add(left, Some(device), hops);
+        add(right, Some(device), hops);
+    }
+    let mut hops = Vec::with_capacity(devices.len());
+    add(devices, None, &mut hops);
+    hops
+}
+
 /// The bytes of an image as they travel: the ELF file, then the list of this process's
 /// libraries (lines of name, tab, path: where the device may look for what the image
 /// needs); and the bytes of that list.
@@ -93,6 +144,25 @@ pub fn loaded_libraries() -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_reaches_every_device_once_from_one_that_has_it() {
+        for n in 0..70 {
+            let devices: Vec<usize> = (0..n).map(|i| 100 - i).collect();
+            let hops = route(&devices);
+            let mut reached = Vec::new();
+            for hop in &hops {
+                assert!(hop.from.is_none() == reached.is_empty() && !reached.contains(&hop.device));
+                assert!(
+                    hop.from.is_none_or(|f| hops.iter().any(|h| h.device == f && h.to.contains(&Some(hop.device))))
+                );
+                reached.push(hop.device);
+            }
+            reached.sort_unstable_by_key(|d| 100 - d);
+            assert_eq!(reached, devices);
+            assert_eq!(hops.iter().flat_map(|h| h.to).flatten().count(), n.saturating_sub(1));
+        }
+    }
 
     #[test]
     fn the_parcel_is_the_file_and_names_the_libc() {

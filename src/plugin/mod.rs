@@ -9,17 +9,21 @@ pub mod queue;
 pub mod space;
 pub mod start;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, elf};
+use crate::link::{Peer, Span};
+use crate::wire::command::parts;
 use device::Device;
 use engine::Engine;
+use image::{Coming, Entry, Hop, Sent, parcel, route};
 use parking_lot::Mutex;
 use queue::Queue;
 use space::Space;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// How long the devices may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -34,12 +38,22 @@ pub struct Plugin {
     pub devices: Vec<Device>,
     /// Host memory that was handed out as such: address to layout.
     host_memory: Mutex<HashMap<usize, Layout>>,
+    sent_images: Mutex<Vec<Sent>>,
+    next_image: AtomicU32,
     finished: AtomicBool,
 }
 
 impl Plugin {
     fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>) -> Plugin {
-        Plugin { engine, space, devices, host_memory: Mutex::default(), finished: AtomicBool::new(false) }
+        Plugin {
+            engine,
+            space,
+            devices,
+            host_memory: Mutex::default(),
+            sent_images: Mutex::default(),
+            next_image: AtomicU32::new(1),
+            finished: AtomicBool::new(false),
+        }
     }
 
     /// The device with this number.
@@ -95,6 +109,103 @@ impl Plugin {
         let own = from.0.queue();
         let started = from.0.exchange(&own, from.1, to.0, to.1, size);
         from.0.synchronize(own).and(started)
+    }
+
+    /// Loads an image on a device; its number there, and the addresses of its entries. When
+    /// the first device needs it, it is sent to all, from device to device.
+    ///
+    /// # Errors
+    /// As [`Device::load`].
+    pub fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
+        device.port().alive()?;
+        let parsed = elf::Image::parse(file, device.hello.machine)?;
+        let Coming { id, message, parcel } = self.send_image(device, file)?;
+        let loaded = device.load(id, message, parsed, entries);
+        if let Some((parcel, queue)) = parcel {
+            self.engine.wait(&queue)?;
+            drop(parcel);
+        }
+        let mut sent = self.sent_images.lock();
+        if let Some(image) = sent.iter_mut().find(|i| i.id == id) {
+            match &loaded {
+                Ok(_) => image.loaded += 1,
+                Err(_) => image.messages[device.number] = None,
+            }
+        }
+        loaded.map(|addresses| (id, addresses))
+    }
+
+    /// Sends an image to a device, unless it is on its way already, and if no device has
+    /// it yet, to all.
+    fn send_image(&self, device: &Device, file: &[u8]) -> Result<Coming> {
+        let hash = xxh3_128(file);
+        // Locked until every device was told: none is asked to load what it was not.
+        let mut sent = self.sent_images.lock();
+        let known = sent.iter().position(|i| i.hash == hash);
+        if let Some(image) = known.map(|i| &sent[i])
+            && let Some(message) = image.messages[device.number]
+        {
+            return Ok(Coming { id: image.id, message, parcel: None });
+        }
+        let (parcel, libraries) = parcel(file);
+        let mut devices = vec![device];
+        let index = known.unwrap_or_else(|| {
+            let id = self.next_image.fetch_add(1, Ordering::Relaxed);
+            sent.push(Sent { id, hash, messages: vec![None; self.devices.len()], loaded: 0 });
+            let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
+            devices.extend(self.devices.iter().filter(|d| d.number != device.number).filter(same));
+            // The neighbours on its node come first, then node by node.
+            devices[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
+            sent.len() - 1
+        });
+        let image = &mut sent[index];
+        let numbers: Vec<usize> = devices.iter().map(|d| d.number).collect();
+        let parts: Vec<_> = parts(parcel.len() as u64).collect();
+        let Peer { tag, .. } = self.engine.next_transfers(0, parts.len());
+        let mut first = None;
+        for Hop { device, from, to } in route(&numbers) {
+            let rank = |n: usize| self.devices[n].port().rank;
+            let peer = Peer { rank: from.map_or(self.engine.rank, rank), tag };
+            let to = to.map(|n| n.map(|n| rank(n) as u32));
+            let size = (parcel.len() as u64, libraries);
+            let (message, queue) = self.devices[device].receive_image(image.id, peer, size, to)?;
+            image.messages[device] = Some(message);
+            first.get_or_insert((message, queue));
+        }
+        let (message, queue) = first.expect("there is one device at least");
+        let peer = Peer { rank: device.port().rank, tag };
+        for (i, part) in parts.into_iter().enumerate() {
+            let bytes = &parcel[part];
+            // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
+            let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+            self.engine.bulk(&queue, peer.nth(i), span, true)?;
+        }
+        Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)) })
+    }
+
+    /// Unloads an image; the last device to do so makes all others forget it.
+    ///
+    /// # Errors
+    /// As [`Device::unload`].
+    pub fn unload(&self, device: &Device, id: u32) -> Result<()> {
+        let mut sent = self.sent_images.lock();
+        let Some(index) = sent.iter().position(|i| i.id == id) else { return Ok(()) };
+        let Some(received) = sent[index].messages[device.number].take() else { return Ok(()) };
+        sent[index].loaded = sent[index].loaded.saturating_sub(1);
+        let gone = (sent[index].loaded == 0).then(|| sent.swap_remove(index));
+        drop(sent);
+        let others = gone.into_iter().flat_map(|image| image.messages).enumerate();
+        let others = others.filter_map(|(n, message)| Some((&self.devices[n], message?)));
+        let all = [(device, received)].into_iter().chain(others);
+        all.filter(|(d, _)| d.port().alive().is_ok()).try_for_each(|(d, message)| d.unload(id, message))
+    }
+
+    /// Unloads all images of a device, the last one first.
+    ///
+    /// # Errors
+    /// As [`Device::unload`].
+    pub fn unload_all(&self, device: &Device) -> Result<()> {
+        device.images().into_iter().try_for_each(|id| self.unload(device, id))
     }
 
     /// Host memory that devices can't reach but copies can.

@@ -4,6 +4,7 @@
 
 use super::{MESSAGE_MAX, Reader};
 use crate::base::{Error, Result};
+use std::ops::Range;
 
 /// What stands in front of every command message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +65,12 @@ pub enum Command<'a> {
     Discard { at: u64, len: u64 },
     /// 9: maps the arena at this address; `fragment` is the largest piece of bulk data.
     Start { at: u64, len: u64, fragment: u64 },
-    /// 10: receives an image as bulk data and loads it; the reply carries its address.
-    /// The last `libraries` of the `len` bytes list the host's libraries.
-    Load { image: u32, rank: u32, tag: u32, len: u64, libraries: u64 },
+    /// 10: receives an image as bulk data, one transfer for each of its [`parts`] with tags
+    /// from `tag` on, and passes each on to two more ranks as soon as it is there. The last
+    /// `libraries` of the `len` bytes list the host's libraries.
+    Image { image: u32, rank: u32, tag: u32, len: u64, libraries: u64, to: [Option<u32>; 2] },
+    /// 16: loads an image that was received; the reply carries its address.
+    Load { image: u32 },
     /// 11: unloads an image.
     Unload { image: u32 },
     /// 12: an image was loaded where the host can't have it; load it elsewhere.
@@ -122,9 +126,11 @@ impl Writer<'_> {
             Command::Wait { seq } => self.op(7, &[seq]),
             Command::Discard { at, len } => self.op(8, &[at, len]),
             Command::Start { at, len, fragment } => self.op(9, &[at, len, fragment]),
-            Command::Load { image, rank, tag, len, libraries } => {
-                self.op(10, &[u64::from(image), pair(rank, tag), len, libraries]);
+            Command::Image { image, rank, tag, len, libraries, to: [left, right] } => {
+                let to = pair(left.unwrap_or(NOBODY), right.unwrap_or(NOBODY));
+                self.op(10, &[u64::from(image), pair(rank, tag), len, libraries, to]);
             }
+            Command::Load { image } => self.op(16, &[u64::from(image)]),
             Command::Unload { image } => self.op(11, &[u64::from(image)]),
             Command::Move { image } => self.op(12, &[u64::from(image)]),
             Command::Shutdown => self.op(13, &[]),
@@ -143,7 +149,18 @@ pub const fn launch_len(args: usize) -> usize {
 }
 
 /// Bytes that any other command takes in a message, besides the bytes of a write.
-pub const COMMAND_MAX: usize = 40;
+pub const COMMAND_MAX: usize = 41;
+
+/// No rank, where a rank may be.
+const NOBODY: u32 = u32::MAX;
+
+/// The parts in which an image travels: small enough that whoever passes it on begins
+/// early, and not too many.
+pub fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
+    let len = len as usize;
+    let part = (len / 32).max(1 << 20);
+    (0..len).step_by(part).map(move |at| at..len.min(at + part))
+}
 
 /// Takes commands off a message.
 #[derive(Clone, Debug)]
@@ -222,16 +239,18 @@ impl<'a> Commands<'a> {
             }
             10 => {
                 let (image, (rank, tag)) = (id(r.u64()?)?, unpair(r.u64()?));
-                let (len, libraries) = (r.u64()?, r.u64()?);
-                if libraries > len {
+                let (len, libraries, (left, right)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
+                if len == 0 || libraries > len {
                     return Err(Error::new("an image's list of libraries is longer than the whole"));
                 }
-                Command::Load { image, rank, tag, len, libraries }
+                let to = [left, right].map(|rank| (rank != NOBODY).then_some(rank));
+                Command::Image { image, rank, tag, len, libraries, to }
             }
             11 => Command::Unload { image: id(r.u64()?)? },
             12 => Command::Move { image: id(r.u64()?)? },
             13 => Command::Shutdown,
             14 => Command::Redirect { from: r.u64()?, to: r.u64()? },
+            16 => Command::Load { image: id(r.u64()?)? },
             _ => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
     }
@@ -262,7 +281,8 @@ mod tests {
             Command::Wait { seq: n },
             Command::Discard { at: n, len: !n },
             Command::Start { at: n, len: !n, fragment: 1 + n % (1 << 30) },
-            Command::Load { image: a, rank: b, tag: a, len: n, libraries: n / 2 },
+            Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some(a / 2), None] },
+            Command::Load { image: b },
             Command::Unload { image: a },
             Command::Move { image: b },
             Command::Shutdown,
@@ -296,6 +316,15 @@ mod tests {
                 prop_assert_eq!(rest.take().unwrap(), Some(c));
             }
             prop_assert_eq!(rest.take().unwrap(), None);
+        }
+
+        #[test]
+        fn parts_are_the_whole(len in 1u64..1 << 40) {
+            let all: Vec<_> = parts(len).collect();
+            prop_assert!(all.len() <= 33);
+            prop_assert!(all.iter().all(|p| !p.is_empty()));
+            prop_assert!(all.windows(2).all(|w| w[0].end == w[1].start));
+            prop_assert_eq!((all[0].start, all[all.len() - 1].end), (0, len as usize));
         }
 
         #[test]
