@@ -585,13 +585,13 @@ impl DeviceBinary {
 
 /// Takes memory of a kind (`TargetAllocTy`); null on failure.
 #[unsafe(no_mangle)]
-pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, _host: *mut c_void, kind: i32) -> *mut c_void {
+pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, kind: i32) -> *mut c_void {
     guard("data_alloc", ptr::null_mut(), || {
         let plugin = plugin()?;
         let device = plugin.device(id)?;
         let size = to_bytes(size, device)?;
         let at = match kind {
-            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.alloc(size)?,
+            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.alloc(size, host as u64)?,
             ALLOC_HOST => plugin.alloc_host(size)?,
             ALLOC_SHARED => {
                 return Err(Error::new(format!(

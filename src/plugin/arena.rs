@@ -5,12 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Every allocation starts at a multiple of this: a cache line.
+/// Every allocation has a number of these for itself: cache lines.
 const ALIGN: u64 = 64;
-/// Allocations from this size on start at a page and end with one, so that they can be
-/// given back to the system.
+/// Allocations from this size on have whole pages, so that they can be given back to the
+/// system.
 const PAGED: u64 = 64 << 10;
 const PAGE: u64 = 4096;
+/// Allocations from this size on start in the first line of such a page, so that the
+/// device's system can put large pages behind them: those of x86-64, and of AArch64 with
+/// small pages of 4 KiB.
+pub const LARGE_PAGE: u64 = 2 << 20;
 /// Freed bytes that the device keeps for reuse before it gives memory back.
 const KEEP: u64 = 64 << 20;
 
@@ -48,28 +52,43 @@ impl Arena {
         self.used
     }
 
-    /// Takes `size` bytes, or `None` if there is no hole large enough.
-    pub fn alloc(&mut self, size: u64) -> Option<u64> {
+    /// Takes `size` bytes, or `None` if there is no hole large enough. They lie in their
+    /// first line as `like` does in its own, if there is room for that: copies between places
+    /// that differ in this take up to twice the time (docs/performance.md).
+    pub fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
+        let offset = like % ALIGN;
+        let placed = size.checked_add(offset).and_then(|size| self.take(size)).map(|r| (r.start + offset, r));
+        let (at, range) = placed.or_else(|| self.take(size).map(|r| (r.start, r)))?;
+        self.taken.insert(at, range.end - range.start);
+        Some(at)
+    }
+
+    /// Takes lines or pages for `size` bytes.
+    fn take(&mut self, size: u64) -> Option<Range<u64>> {
         let unit = if size >= PAGED { PAGE } else { ALIGN };
         let len = size.max(1).checked_next_multiple_of(unit)?;
         // The smallest hole that fits; large blocks go to its end, small ones to its
         // front, so that small ones do not push large ones off page boundaries.
         let (hole, at) = self.by_size.range((len, 0)..).find_map(|&(hole_len, hole)| {
-            let at = if unit == PAGE { (hole + hole_len - len) & !(PAGE - 1) } else { hole };
+            let at = match len {
+                LARGE_PAGE.. => (hole + hole_len - len) & !(LARGE_PAGE - 1),
+                PAGED.. => (hole + hole_len - len) & !(PAGE - 1),
+                _ => hole,
+            };
             (at >= hole).then_some((hole..hole + hole_len, at))
         })?;
         self.remove(&hole);
         self.insert(hole.start..at);
         self.insert(at + len..hole.end);
         self.make_clean(at..at + len);
-        self.taken.insert(at, len);
         self.used += len;
-        Some(at)
+        Some(at..at + len)
     }
 
     /// Gives back what [`Arena::alloc`] returned; false if it did not.
     pub fn free(&mut self, at: u64) -> bool {
         let Some(len) = self.taken.remove(&at) else { return false };
+        let at = at - at % ALIGN;
         self.used -= len;
         if len >= PAGED {
             self.dirty.insert(at, at + len);
@@ -144,33 +163,34 @@ mod tests {
     #[test]
     fn large_blocks_are_pages_and_small_ones_lines() {
         let mut a = arena(1 << 30);
-        assert_eq!(a.alloc(1).unwrap() % ALIGN, 0);
-        assert_eq!(a.alloc(100_001).unwrap() % PAGE, 0);
-        assert_eq!(a.alloc(7).unwrap() % ALIGN, 0);
-        assert_eq!(a.alloc(PAGED).unwrap() % PAGE, 0);
+        assert_eq!(a.alloc(1, 0).unwrap() % ALIGN, 0);
+        assert_eq!(a.alloc(100_001, 0).unwrap() % PAGE, 0);
+        assert_eq!(a.alloc(7, 1000).unwrap() % ALIGN, 1000 % ALIGN);
+        assert_eq!(a.alloc(PAGED, 80).unwrap() % PAGE, 16);
+        assert_eq!(a.alloc(3 * LARGE_PAGE, 16).unwrap() % LARGE_PAGE, 16);
     }
 
     #[test]
     fn too_much_is_refused_and_all_can_be_had() {
         let mut a = arena(1 << 20);
-        assert_eq!(a.alloc((1 << 20) + 1), None);
-        assert_eq!(a.alloc(u64::MAX), None);
-        let all = a.alloc(1 << 20).unwrap();
-        assert_eq!(a.alloc(1), None);
+        assert_eq!(a.alloc((1 << 20) + 1, 0), None);
+        assert_eq!(a.alloc(u64::MAX, 63), None);
+        let all = a.alloc(1 << 20, 16).unwrap();
+        assert_eq!(a.alloc(1, 0), None);
         assert!(a.free(all) && !a.free(all));
-        assert_eq!(a.alloc(1 << 20), Some(all));
+        assert_eq!(a.alloc(1 << 20, 0), Some(all));
     }
 
     #[test]
     fn reuse_discards_nothing_and_much_unused_is_discarded() {
         let mut a = arena(1 << 30);
-        let small = a.alloc(100).unwrap();
+        let small = a.alloc(100, 0).unwrap();
         for _ in 0..1000 {
-            let p = a.alloc(1 << 20).unwrap();
+            let p = a.alloc(1 << 20, 16).unwrap();
             a.free(p);
             assert!(a.take_discards().is_empty());
         }
-        let p = a.alloc(100 << 20).unwrap();
+        let p = a.alloc(100 << 20, 16).unwrap();
         a.free(p);
         let d = a.take_discards();
         assert!(d.iter().any(|r| r.contains(&p)), "{d:?}");
@@ -180,12 +200,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_never_overlap_and_all_memory_comes_back(ops in prop::collection::vec((any::<bool>(), 0u64..200_000, any::<prop::sample::Index>()), 1..200)) {
+        fn blocks_never_overlap_and_all_memory_comes_back(ops in prop::collection::vec((any::<bool>(), 0u64..200_000, any::<u64>(), any::<prop::sample::Index>()), 1..200)) {
             let mut a = arena(8 << 20);
             let mut live: Vec<Range<u64>> = Vec::new();
-            for (alloc, size, pick) in ops {
+            for (alloc, size, like, pick) in ops {
                 if alloc || live.is_empty() {
-                    let Some(at) = a.alloc(size) else { continue };
+                    let Some(at) = a.alloc(size, like) else { continue };
                     let new = at..at + size.max(1);
                     prop_assert!(at >= BASE && new.end <= BASE + (8 << 20));
                     prop_assert!(live.iter().all(|r| r.end <= new.start || new.end <= r.start));
@@ -204,7 +224,7 @@ mod tests {
             prop_assert_eq!(a.holes.len(), 1);
             prop_assert_eq!(a.by_size.len(), 1);
             prop_assert_eq!(a.dirty_bytes, a.dirty.iter().map(|(s, e)| e - s).sum::<u64>());
-            prop_assert!(a.alloc(8 << 20).is_some());
+            prop_assert!(a.alloc(8 << 20, 0).is_some());
         }
     }
 }

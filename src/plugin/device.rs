@@ -96,14 +96,18 @@ impl Device {
 
     // ---- memory ----------------------------------------------------------------
 
-    /// Takes device memory.
+    /// Takes device memory, for what lies at the address `like` in the program if that is
+    /// not 0.
     ///
     /// # Errors
     /// The device has not that much left, or was lost.
-    pub fn alloc(&self, size: u64) -> Result<u64> {
+    pub fn alloc(&self, size: u64, like: u64) -> Result<u64> {
+        /// Where glibc's malloc puts what is large: most copies are from or to such memory.
+        const MALLOC: u64 = 16;
+        let like = if like == 0 { MALLOC } else { like };
         self.port().alive()?;
         let mut arena = self.arena.lock();
-        arena.alloc(size).ok_or_else(|| {
+        arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used();
             let (name, all) = (self.name(), self.capacity());
             Error::new(format!(

@@ -2,6 +2,7 @@
 //! Deciding whether this process offloads over MPI at all, and starting to.
 
 use super::Plugin;
+use super::arena::LARGE_PAGE;
 use super::device::Device;
 use super::engine::{Engine, Port};
 use super::queue::Queue;
@@ -84,10 +85,11 @@ pub fn start() -> Result<Option<Plugin>> {
     Ok(Some(Plugin::new(engine.clone(), space.clone(), devices.collect())))
 }
 
-/// Bytes that a device may hand out: what the user says, or its share of its node's.
+/// Bytes that a device may hand out: what the user says, or its share of its node's, in
+/// large pages.
 fn capacity(settings: &Settings, hellos: &[Hello], devices: &[usize], rank: usize) -> u64 {
     let neighbours = devices.iter().filter(|&&d| hellos[d].node == hellos[rank].node).count() as u64;
-    let bytes = settings.memory.unwrap_or(hellos[rank].memory / neighbours.max(1));
+    let bytes = settings.memory.unwrap_or(hellos[rank].memory / neighbours.max(1) & !(LARGE_PAGE - 1));
     (bytes & !0xfff).max(1 << 20)
 }
 
