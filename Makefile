@@ -60,9 +60,11 @@ setup:
 demo:
 	@scripts/demo
 
-bench: setup
+bench:
+	@scripts/setup bench
 	@$(MAKE) --no-print-directory all DEBUG=
-	@bench/run --mpi $(MPI) --devices $(DEVICES) --rounds $(ROUNDS)
+	@bench/run --mpi $(MPI) --rounds $(ROUNDS)
+	@build/venv/bin/python bench/picture --mpi $(MPI)
 
 check: setup
 	@scripts/check $(SUITES)

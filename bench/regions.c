@@ -1,56 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The OpenMP program of the benchmark: what regions and copies cost through
-// libomptarget, whichever plugin serves it. Prints "name<TAB>seconds".
+// What regions and copies cost on one device through libomptarget, whichever plugin
+// serves it. Prints "name<TAB>seconds".
 //
-//   regions DEVICES here|elsewhere
+//   regions here|elsewhere
 //
-// uses no more than DEVICES devices, and fails unless their regions run in this
-// process (the stock host plugin) or in others (MPI devices).
+// fails unless its regions run in this process (the stock host plugin) or in another
+// (MPI devices).
 
+#include "place.h"
 #include "sample.h"
 #include <omp.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { KIB = 1024, MIB = 1024 * KIB, PAGE = 4 * KIB, WORDS = MIB / sizeof(int) };
 
-static int devices, host;
+static int host;
 
 // Counts regions where they run, so that even an empty one can be checked.
 #pragma omp declare target
 static int ran;
 #pragma omp end declare target
 
-static int expected; // the sum of `ran` over the devices
+static int expected;
 
 static void empty_region(void) {
   ++expected;
 #pragma omp target
   ++ran;
-}
-
-static void nowait_regions(void) {
-  for (int i = 0; i < 1000; ++i) {
-    ++expected;
-#pragma omp target nowait device(i % devices)
-    {
-#pragma omp atomic
-      ++ran;
-    }
-  }
-#pragma omp taskwait
-}
-
-static int sum_of_ran(void) {
-  int sum = 0;
-  for (int d = 0; d < devices; ++d) {
-    int there = 0;
-#pragma omp target device(d) map(from : there)
-    there = ran;
-    sum += there;
-  }
-  return sum;
 }
 
 static int calls, number;
@@ -73,6 +50,27 @@ static void map_page(void) {
     ++page[0];
     page[1] = a + b + c + d + (int)(e + f) + (int)g + h;
   }
+}
+
+static char *some;
+static size_t some_size;
+
+static void map_some(void) {
+  ++calls;
+#pragma omp target map(tofrom : some[0 : some_size])
+  ++some[some_size - 1];
+}
+
+static void regions_of_sizes(void) {
+  some = memory(MIB);
+  for (some_size = 64; some_size <= MIB; some_size *= 4) {
+    char name[64];
+    snprintf(name, sizeof name, "map %zu", some_size);
+    calls = some[some_size - 1] = 0;
+    measure(name, map_some);
+    check(some[some_size - 1] == (char)calls, "mapped bytes");
+  }
+  free(some);
 }
 
 static int block[WORDS];
@@ -147,41 +145,25 @@ static void copies(size_t size) {
   measure_copies("device to host");
   check(!memcmp(source, back, size), "what came back from the device");
 
-  if (devices > 1) {
-    void *other = omp_target_alloc(size, 1);
-    check(other != NULL, "omp_target_alloc");
-    one.to = other, one.to_device = 1;
-    measure_copies("device to device");
-    memset(back, 0, size);
-    check(!omp_target_memcpy(back, other, size, 0, 0, host, 1) &&
-              !memcmp(source, back, size),
-          "what came back from the other device");
-    omp_target_free(other, 1);
-  }
   omp_target_free(there, 0);
   free(source);
   free(back);
 }
 
 int main(int argc, char **argv) {
-  if (argc != 3 || (devices = atoi(argv[1])) < 1) {
-    fprintf(stderr, "usage: regions DEVICES here|elsewhere\n");
+  if (argc != 2) {
+    fprintf(stderr, "usage: regions here|elsewhere\n");
     return 2;
   }
-  if (devices > omp_get_num_devices())
-    devices = omp_get_num_devices();
-  check(devices > 0, "no devices");
+  check(omp_get_num_devices() > 0, "no devices");
   host = omp_get_initial_device();
-  int elsewhere = !strcmp(argv[2], "elsewhere");
-  for (int d = 0; d < devices; ++d) {
-    long process = 0;
-#pragma omp target device(d) map(from : process)
-    process = getpid();
-    check(process && (process != getpid()) == elsewhere, "the plugin that runs regions");
-  }
+  check_place(0, argv[1]);
 
   measure("empty region", empty_region);
-  check(sum_of_ran() == expected, "number of regions that ran");
+  int there = 0;
+#pragma omp target map(from : there)
+  there = ran;
+  check(there == expected, "number of regions that ran");
 
   measure("map int", map_int);
   check(number == calls, "mapped int");
@@ -204,8 +186,7 @@ int main(int argc, char **argv) {
 
   measure("alloc and free", alloc_and_free);
 
-  measure("1000 nowait", nowait_regions);
-  check(sum_of_ran() == expected, "number of nowait regions that ran");
+  regions_of_sizes();
 
   for (size_t size = PAGE; size <= 256 * MIB; size *= 16)
     copies(size);

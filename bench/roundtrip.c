@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What MPI alone costs between two ranks at MPI_THREAD_MULTIPLE, which is what the
+// What MPI alone costs between two ranks at MPI_THREAD_SERIALIZED, which is what the
 // plugin asks for: the measure for everything else. Prints "name<TAB>seconds".
 //
 // Rank 0 measures; rank 1 does with each message what its tag says.
@@ -61,7 +61,7 @@ static void ask(void) {
   char name[64];
   out = memory(most);
   in = memory(most);
-  for (long bytes = 64; bytes <= 4096; bytes *= 64) {
+  for (long bytes = 64; bytes <= 1 << 20; bytes *= 4) {
     prepare(bytes);
     snprintf(name, sizeof name, "echo %ld", bytes);
     measure(name, echo);
@@ -82,8 +82,8 @@ static void ask(void) {
 
 int main(int argc, char **argv) {
   int provided, rank, ranks;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  check(provided == MPI_THREAD_MULTIPLE, "this MPI has no MPI_THREAD_MULTIPLE");
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  check(provided >= MPI_THREAD_SERIALIZED, "this MPI has no MPI_THREAD_SERIALIZED");
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   check(ranks == 2, "not two ranks");
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -2,16 +2,19 @@
 //
 // What several devices cost and do at once. Prints "name<TAB>seconds".
 //
-//   scale turns     an empty region on device 0, and one on each device in turn
-//   scale overlap   things that should not wait for each other
-//   scale first     one empty region: for what it takes from start to end
+//   scale here|elsewhere turns     an empty region on device 0, and one on each in turn
+//   scale here|elsewhere tasks     nowait regions on each in turn
+//   scale here|elsewhere between   copies from device 0 to device 1
+//   scale here|elsewhere overlap   things that should not wait for each other
+//   scale here|elsewhere first     one empty region: for what it takes from start to end
+//
+// here, elsewhere: see place.h.
 
+#include "place.h"
 #include "sample.h"
 #include <omp.h>
-#include <string.h>
-#include <unistd.h>
 
-enum { MIB = 1 << 20, LARGE = 64 * MIB, SHORT_REGIONS = 200 };
+enum { KIB = 1 << 10, MIB = 1 << 20, LARGE = 64 * MIB, SHORT_REGIONS = 200 };
 
 static int devices, turn;
 
@@ -24,6 +27,65 @@ static void region_in_turn(void) {
 #pragma omp target device(turn)
   {}
   turn = (turn + 1) % devices;
+}
+
+// Counts regions where they run, so that even an empty one can be checked.
+#pragma omp declare target
+static int ran;
+#pragma omp end declare target
+
+static int expected; // the sum of `ran` over the devices
+
+static void tasks(void) {
+  for (int i = 0; i < 1000; ++i) {
+    ++expected;
+#pragma omp target nowait device(i % devices)
+    {
+#pragma omp atomic
+      ++ran;
+    }
+  }
+#pragma omp taskwait
+}
+
+static int sum_of_ran(void) {
+  int sum = 0;
+  for (int d = 0; d < devices; ++d) {
+    int there = 0;
+#pragma omp target device(d) map(from : there)
+    there = ran;
+    sum += there;
+  }
+  return sum;
+}
+
+static void *on_first, *on_second;
+static size_t size;
+
+static void copy_between(void) {
+  check(!omp_target_memcpy(on_second, on_first, size, 0, 0, 1, 0), "omp_target_memcpy");
+}
+
+static void between(void) {
+  int host = omp_get_initial_device();
+  check(devices > 1, "two devices are needed");
+  for (size = 4 * KIB; size <= 256 * MIB; size *= 16) {
+    unsigned *source = memory(size), *back = memory(size);
+    fill(source, size, (unsigned)size);
+    memset(back, 0, size);
+    on_first = omp_target_alloc(size, 0), on_second = omp_target_alloc(size, 1);
+    check(on_first && on_second, "omp_target_alloc");
+    check(!omp_target_memcpy(on_first, source, size, 0, 0, 0, host), "omp_target_memcpy");
+    char name[64];
+    snprintf(name, sizeof name, "device to device %zu", size);
+    measure(name, copy_between);
+    check(!omp_target_memcpy(back, on_second, size, 0, 0, host, 1) && !memcmp(source, back, size),
+          "what came back from the other device");
+    omp_target_free(on_second, 1);
+    omp_target_free(on_first, 0);
+    free(source);
+    free(back);
+  }
 }
 
 static double once(void (*call)(void)) {
@@ -97,20 +159,27 @@ static void overlap(void) {
 }
 
 int main(int argc, char **argv) {
-  const char *what = argc == 2 ? argv[1] : "";
+  const char *what = argc == 3 ? argv[2] : "";
   devices = omp_get_num_devices();
   check(devices > 0, "no devices");
-  if (!strcmp(what, "first")) {
+  if (strcmp(what, "first") == 0) {
     region_on_first();
-  } else if (!strcmp(what, "turns")) {
-    for (int i = 0; i < devices; ++i)
-      region_in_turn();
+    return 0;
+  }
+  for (int d = 0; d < devices; ++d)
+    check_place(d, argv[1]);
+  if (strcmp(what, "turns") == 0) {
     measure("region on device 0", region_on_first);
     measure("region in turn", region_in_turn);
-  } else if (!strcmp(what, "overlap")) {
+  } else if (strcmp(what, "tasks") == 0) {
+    measure("1000 nowait", tasks);
+    check(sum_of_ran() == expected, "number of nowait regions that ran");
+  } else if (strcmp(what, "between") == 0) {
+    between();
+  } else if (strcmp(what, "overlap") == 0) {
     overlap();
   } else {
-    fprintf(stderr, "usage: scale turns|overlap|first\n");
+    fprintf(stderr, "usage: scale here|elsewhere turns|tasks|between|overlap|first\n");
     return 2;
   }
   return 0;

@@ -52,6 +52,8 @@ const OUTPUT_BEFORE_REPLY: usize = 16;
 const PULSE: Duration = Duration::from_millis(250);
 /// How often at most a thread leaves the core that it shares with the host.
 const LEAVE: Duration = Duration::from_millis(1);
+/// Idle polls of the receiver between looks at what is no message.
+const LOOKS: u32 = 16;
 /// Copies within the device from this size on are something long.
 const LONG_COPY: u64 = 1 << 20;
 /// Kernels with no more arguments than this are called without a heap allocation.
@@ -74,6 +76,8 @@ pub struct Server {
     stderr: std::fs::File,
     schedule: Mutex<Schedule<Box<Work>>>,
     ready: Mutex<VecDeque<Box<Work>>>,
+    /// Of `ready`, for a glance without its lock.
+    ready_len: AtomicUsize,
     role: AtomicU64,
     threads: AtomicUsize,
     /// Threads that do nothing, the watching one included.
@@ -131,6 +135,7 @@ impl Server {
             stderr,
             schedule: Mutex::default(),
             ready: Mutex::default(),
+            ready_len: AtomicUsize::new(0),
             role: AtomicU64::new(0),
             threads: AtomicUsize::new(0),
             spares: AtomicUsize::new(0),
@@ -231,7 +236,7 @@ impl Server {
                 self.wake_one();
             } else {
                 self.resting.lock().push(std::thread::current());
-                if self.ready.lock().is_empty() && self.watched.load(Ordering::Acquire) {
+                if self.none_ready() && self.watched.load(Ordering::Acquire) {
                     std::thread::park_timeout(Duration::from_millis(100));
                 }
                 let id = std::thread::current().id();
@@ -254,7 +259,7 @@ impl Server {
         if leave() || (self.add_thread() && leave()) {
             return Some(work);
         }
-        self.ready.lock().push_front(work);
+        self.with_ready(|ready| ready.push_front(work));
         None
     }
 
@@ -270,7 +275,7 @@ impl Server {
         *self.watcher.lock() = Some(std::thread::current());
         let (mut last, mut since) = (0, Instant::now());
         loop {
-            if !self.ready.lock().is_empty() && self.spares.load(Ordering::Relaxed) > 1 {
+            if !self.none_ready() && self.spares.load(Ordering::Relaxed) > 1 {
                 return false;
             }
             let role = self.role.load(Ordering::SeqCst);
@@ -282,7 +287,7 @@ impl Server {
                 }
             } else if since.elapsed() > REST {
                 self.watcher_rests.store(true, Ordering::SeqCst);
-                if self.role.load(Ordering::SeqCst) == role && self.ready.lock().is_empty() {
+                if self.role.load(Ordering::SeqCst) == role && self.none_ready() {
                     std::thread::park();
                 }
                 self.watcher_rests.store(false, Ordering::SeqCst);
@@ -294,15 +299,35 @@ impl Server {
 
     /// Lets a spare thread execute a message.
     fn hand_out(&self, work: Box<Work>) {
-        self.ready.lock().push_back(work);
+        self.push_ready(work);
         self.wake_one();
         if let Some(watcher) = self.watcher.lock().as_ref().filter(|_| self.watcher_rests.load(Ordering::SeqCst)) {
             watcher.unpark();
         }
     }
 
+    #[inline]
     fn next_ready(&self) -> Option<Box<Work>> {
-        self.ready.lock().pop_front()
+        if self.ready_len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.with_ready(VecDeque::pop_front)
+    }
+
+    fn none_ready(&self) -> bool {
+        self.ready_len.load(Ordering::SeqCst) == 0
+    }
+
+    fn push_ready(&self, work: Box<Work>) {
+        self.with_ready(|ready| ready.push_back(work));
+    }
+
+    fn with_ready<R>(&self, change: impl FnOnce(&mut VecDeque<Box<Work>>) -> R) -> R {
+        let mut ready = self.ready.lock();
+        let result = change(&mut ready);
+        // SeqCst against `watch`, which must not rest while something is ready.
+        self.ready_len.store(ready.len(), Ordering::SeqCst);
+        result
     }
 
     // ---- receiving -------------------------------------------------------------
@@ -311,54 +336,74 @@ impl Server {
     fn receive(self: &Arc<Server>, me: &mut Me) {
         let mut idle = Idle::new(self.crowded);
         let mut pulse = Instant::now();
+        let mut looks = 0u32;
         while me.receiving {
-            let progress = self.drive();
-            // Without a spare thread a long kernel would end all receiving; on a lost device
-            // none runs, and there may be no spare left.
-            if (self.spares.load(Ordering::Relaxed) > 0 || self.lost.load(Ordering::Relaxed))
-                && let Some(work) = self.next_ready()
-            {
-                self.execute(me, work);
-                idle.reset();
-                continue;
+            let (progress, arrived) = self.drive();
+            if let Some(work) = arrived.or_else(|| self.next_ready()) {
+                // Without a spare thread a long kernel would end all receiving; on a lost
+                // device none runs, and there may be no spare left.
+                if self.spares.load(Ordering::Relaxed) > 0 || self.lost.load(Ordering::Relaxed) {
+                    self.execute(me, work);
+                    idle.reset();
+                    continue;
+                }
+                self.push_ready(work);
             }
             if progress == Progress::Made {
                 idle.reset();
                 continue;
             }
-            if fault::happened() && !self.lost.swap(true, Ordering::AcqRel) {
-                self.give_up();
-            }
-            if self.farewell.lock().is_some() {
-                self.end();
-            }
-            let more = |output: &Output| output.is_pending() || (idle.is_long() && output.has_grown());
-            if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
-                self.send_output(OUTPUT_AHEAD);
-            }
-            if self.lost.load(Ordering::Relaxed) && fault::none_runs() {
-                fault::told();
-            }
             idle.pause(!self.link.has_bulk());
-            if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
-                pulse = Instant::now();
-                self.check_host();
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS) || idle.is_long() {
+                self.look_around(&idle);
+                if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
+                    pulse = Instant::now();
+                    self.check_host();
+                }
             }
         }
     }
 
-    /// Makes the link's progress and schedules what arrived.
+    /// What is no message and rarely there.
+    fn look_around(&self, idle: &Idle) {
+        if fault::happened() && !self.lost.swap(true, Ordering::AcqRel) {
+            self.give_up();
+        }
+        if self.farewell.lock().is_some() {
+            self.end();
+        }
+        let more = |output: &Output| output.is_pending() || (idle.is_long() && output.has_grown());
+        if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
+            self.send_output(OUTPUT_AHEAD);
+        }
+        if self.lost.load(Ordering::Relaxed) && fault::none_runs() {
+            fault::told();
+        }
+    }
+
+    /// Makes the link's progress and schedules what arrived; returns what can be executed
+    /// first of it, the rest is ready.
     #[inline]
-    fn drive(&self) -> Progress {
+    fn drive(&self) -> (Progress, Option<Box<Work>>) {
+        let mut first = None;
         let driven = self.link.drive(&mut |from, message| {
             let message = std::mem::replace(message, self.link.buffer());
             match self.arrived(from, message) {
-                Ok(Some(work)) => self.ready.lock().push_back(work),
+                Ok(Some(work)) if first.is_none() => first = Some(work),
+                Ok(Some(work)) => self.push_ready(work),
                 Ok(None) => {}
                 Err(e) => self.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
             }
         });
-        driven.unwrap_or_else(|e| self.die(&e))
+        (driven.unwrap_or_else(|e| self.die(&e)), first)
+    }
+
+    /// The same for who does not execute now.
+    fn drive_only(&self) {
+        if let (_, Some(work)) = self.drive() {
+            self.push_ready(work);
+        }
     }
 
     /// Schedules a message, or obeys it if it concerns the whole device.
@@ -426,11 +471,10 @@ impl Server {
         let mut running = unsafe { fault::take_all::<Work>() };
         // The one that crashed is told first.
         running.sort_by_key(|(_, crashed)| !crashed);
-        let mut ready = self.ready.lock();
         let waiting = self.schedule.lock().drain();
         for mut work in running.into_iter().map(|(work, _)| work).chain(waiting) {
             work.fail(failure.clone());
-            ready.push_back(work);
+            self.push_ready(work);
         }
     }
 
@@ -443,7 +487,7 @@ impl Server {
         }
         let mut idle = Idle::new(self.crowded);
         while !self.link.is_flushed() {
-            self.drive();
+            self.drive_only();
             idle.pause(true);
         }
         self.link.finish();
@@ -478,7 +522,7 @@ impl Server {
                     return;
                 }
                 self.check_host();
-                self.drive();
+                self.drive_only();
                 idle.pause(true);
             }
             idle.reset();
@@ -508,12 +552,12 @@ impl Server {
         let mut ready = VecDeque::new();
         self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
         if !ready.is_empty() {
-            self.ready.lock().append(&mut ready);
+            self.with_ready(|all| all.append(&mut ready));
         }
         self.link.recycle(std::mem::take(&mut work.message));
         if !me.receiving {
             // The receiver may sleep, having been busy when the reply was submitted.
-            self.drive();
+            self.drive_only();
         }
     }
 

@@ -2,7 +2,8 @@
 //! Allocates device memory without asking the device: the arena is one range of
 //! addresses that only this allocator hands out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Every allocation has a number of these for itself: cache lines.
@@ -15,6 +16,10 @@ const PAGE: u64 = 4096;
 /// device's system can put large pages behind them: those of x86-64, and of AArch64 with
 /// small pages of 4 KiB.
 pub const LARGE_PAGE: u64 = 2 << 20;
+/// Freed blocks of up to this many lines are kept for the next of their size, and how many
+/// of each: what a region maps comes and goes with it.
+const QUICK_LINES: usize = 64;
+const QUICK_BLOCKS: usize = 16;
 /// Freed bytes that the device keeps for reuse before it gives memory back.
 const KEEP: u64 = 64 << 20;
 
@@ -26,7 +31,9 @@ pub struct Arena {
     holes: BTreeMap<u64, u64>,
     /// The same by length.
     by_size: BTreeSet<(u64, u64)>,
-    taken: HashMap<u64, u64>,
+    taken: FxHashMap<u64, u64>,
+    /// Free blocks that are no holes, by their lines.
+    quick: [Vec<u64>; QUICK_LINES + 1],
     /// Free ranges (start, end) that the device still has memory behind.
     dirty: BTreeMap<u64, u64>,
     dirty_bytes: u64,
@@ -39,7 +46,8 @@ impl Arena {
             used: 0,
             holes: BTreeMap::new(),
             by_size: BTreeSet::new(),
-            taken: HashMap::new(),
+            taken: FxHashMap::default(),
+            quick: std::array::from_fn(|_| Vec::new()),
             dirty: BTreeMap::new(),
             dirty_bytes: 0,
         };
@@ -57,16 +65,26 @@ impl Arena {
     /// that differ in this take up to twice the time (docs/performance.md).
     pub fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
         let offset = like % ALIGN;
-        let placed = size.checked_add(offset).and_then(|size| self.take(size)).map(|r| (r.start + offset, r));
-        let (at, range) = placed.or_else(|| self.take(size).map(|r| (r.start, r)))?;
-        self.taken.insert(at, range.end - range.start);
+        let placed = size.checked_add(offset).and_then(|size| self.take(size));
+        let (at, len) = match placed {
+            Some((at, len)) => (at + offset, len),
+            None => {
+                self.flush_quick();
+                self.take(size)?
+            }
+        };
+        self.taken.insert(at, len);
+        self.used += len;
         Some(at)
     }
 
-    /// Takes lines or pages for `size` bytes.
-    fn take(&mut self, size: u64) -> Option<Range<u64>> {
+    /// Takes lines or pages for `size` bytes; where, and how many bytes these are.
+    fn take(&mut self, size: u64) -> Option<(u64, u64)> {
         let unit = if size >= PAGED { PAGE } else { ALIGN };
         let len = size.max(1).checked_next_multiple_of(unit)?;
+        if let Some(at) = self.quick.get_mut((len / ALIGN) as usize).and_then(Vec::pop) {
+            return Some((at, len));
+        }
         // The smallest hole that fits; large blocks go to its end, small ones to its
         // front, so that small ones do not push large ones off page boundaries.
         let (hole, at) = self.by_size.range((len, 0)..).find_map(|&(hole_len, hole)| {
@@ -81,8 +99,7 @@ impl Arena {
         self.insert(hole.start..at);
         self.insert(at + len..hole.end);
         self.make_clean(at..at + len);
-        self.used += len;
-        Some(at..at + len)
+        Some((at, len))
     }
 
     /// Gives back what [`Arena::alloc`] returned; false if it did not.
@@ -90,6 +107,24 @@ impl Arena {
         let Some(len) = self.taken.remove(&at) else { return false };
         let at = at - at % ALIGN;
         self.used -= len;
+        match self.quick.get_mut((len / ALIGN) as usize) {
+            Some(quick) if quick.len() < QUICK_BLOCKS => quick.push(at),
+            _ => self.give_back(at, len),
+        }
+        true
+    }
+
+    /// Makes holes of the free blocks that are none.
+    fn flush_quick(&mut self) {
+        for lines in 0..self.quick.len() {
+            while let Some(at) = self.quick[lines].pop() {
+                self.give_back(at, lines as u64 * ALIGN);
+            }
+        }
+    }
+
+    /// Makes a hole.
+    fn give_back(&mut self, at: u64, len: u64) {
         if len >= PAGED {
             self.dirty.insert(at, at + len);
             self.dirty_bytes += len;
@@ -106,7 +141,6 @@ impl Arena {
             merged.end += after;
         }
         self.insert(merged);
-        true
     }
 
     /// Ranges whose memory the device shall give back to the system, once enough is
@@ -221,6 +255,7 @@ mod tests {
                 prop_assert!(a.free(r.start));
             }
             prop_assert_eq!(a.used(), 0);
+            a.flush_quick();
             prop_assert_eq!(a.holes.len(), 1);
             prop_assert_eq!(a.by_size.len(), 1);
             prop_assert_eq!(a.dirty_bytes, a.dirty.iter().map(|(s, e)| e - s).sum::<u64>());

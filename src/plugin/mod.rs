@@ -230,18 +230,13 @@ impl Plugin {
     /// # Errors
     /// An address that was not handed out.
     pub fn free(&self, device: &Device, at: u64) -> Result<()> {
-        let host = self.host_memory.lock().remove(&(at as usize));
-        match host {
-            Some(layout) => {
-                // SAFETY: `alloc_host` allocated it with this layout, and forgets it now.
-                unsafe { dealloc(at as *mut u8, layout) };
-                Ok(())
-            }
-            None => match self.space.owner(at) {
-                Some(owner) => self.devices[owner].free(at),
-                None => device.free(at),
-            },
+        if let Some(owner) = self.space.owner(at) {
+            return self.devices[owner].free(at);
         }
+        let Some(layout) = self.host_memory.lock().remove(&(at as usize)) else { return device.free(at) };
+        // SAFETY: `alloc_host` allocated it with this layout, and forgets it now.
+        unsafe { dealloc(at as *mut u8, layout) };
+        Ok(())
     }
 
     /// Ends the devices and MPI; later calls do nothing.

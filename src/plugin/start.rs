@@ -89,7 +89,7 @@ pub fn start() -> Result<Option<Plugin>> {
 /// large pages.
 fn capacity(settings: &Settings, hellos: &[Hello], devices: &[usize], rank: usize) -> u64 {
     let neighbours = devices.iter().filter(|&&d| hellos[d].node == hellos[rank].node).count() as u64;
-    let bytes = settings.memory.unwrap_or(hellos[rank].memory / neighbours.max(1) & !(LARGE_PAGE - 1));
+    let bytes = settings.memory.unwrap_or((hellos[rank].memory / neighbours.max(1)) & !(LARGE_PAGE - 1));
     (bytes & !0xfff).max(1 << 20)
 }
 
