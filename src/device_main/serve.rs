@@ -387,14 +387,11 @@ impl Server {
     #[inline]
     fn drive(&self) -> (Progress, Option<Box<Work>>) {
         let mut first = None;
-        let driven = self.link.drive(&mut |from, message| {
-            let message = std::mem::replace(message, self.link.buffer());
-            match self.arrived(from, message) {
-                Ok(Some(work)) if first.is_none() => first = Some(work),
-                Ok(Some(work)) => self.push_ready(work),
-                Ok(None) => {}
-                Err(e) => self.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
-            }
+        let driven = self.link.drive(&mut |from, message| match self.arrived(from, std::mem::take(message)) {
+            Ok(Some(work)) if first.is_none() => first = Some(work),
+            Ok(Some(work)) => self.push_ready(work),
+            Ok(None) => {}
+            Err(e) => self.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
         });
         (driven.unwrap_or_else(|e| self.die(&e)), first)
     }

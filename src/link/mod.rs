@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const POSTED: usize = 8;
 /// Pieces of one bulk transfer that are under way at once.
 const WINDOW: usize = 4;
-/// Message buffers kept for reuse.
+/// Message buffers kept for reuse, and how many of them only who drives can reach.
 const SPARES: usize = 64;
+const OWN_SPARES: usize = 8;
 
 /// What moves the bytes: MPI in a job, queues in memory in tests.
 pub trait Transport: Send {
@@ -163,6 +164,8 @@ struct State {
     synchronous: VecDeque<(Request, Vec<u8>)>,
     bulk: Vec<Bulk>,
     broken: Option<Error>,
+    /// Message buffers for reuse that need no further lock.
+    spares: Vec<Vec<u8>>,
 }
 
 /// See the module.
@@ -201,6 +204,7 @@ impl Link {
             synchronous: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
+            spares: Vec::new(),
         };
         for _ in 0..POSTED {
             state.post(Vec::new())?;
@@ -345,7 +349,7 @@ impl Link {
     }
 
     /// Makes progress; `on_message(from, bytes)` is called for each message that arrived,
-    /// in order; it may take the buffer and leave another. It and the transfers' `done`
+    /// in order; it may take the buffer. It and the transfers' `done`
     /// run inside: they may submit but not drive.
     ///
     /// # Errors
@@ -367,7 +371,11 @@ impl Link {
                 break;
             }
             let (_, buffer) = state.sends.pop_front().expect("there is a front");
-            self.recycle(buffer);
+            if state.spares.len() < OWN_SPARES {
+                state.spares.push(buffer);
+            } else {
+                self.recycle(buffer);
+            }
         }
         while let Some((request, _)) = state.synchronous.front_mut() {
             if state.transport.test(request)?.is_none() {
@@ -449,6 +457,9 @@ impl Link {
 
 impl State {
     fn post(&mut self, mut buffer: Vec<u8>) -> Result<()> {
+        if buffer.capacity() == 0 {
+            buffer = self.spares.pop().unwrap_or_default();
+        }
         buffer.clear();
         buffer.reserve_exact(MESSAGE_MAX);
         // SAFETY: the vector moves into `posted`, which does not move its bytes, and is

@@ -157,7 +157,7 @@ impl Device {
     }
 
     fn release(&self, queue: Arc<Queue>) {
-        *queue.open.lock() = Open { fresh: true, ..Open::default() };
+        queue.open.lock().reset();
         self.idle_queues.lock().push(queue);
     }
 

@@ -53,6 +53,8 @@ struct Sent {
 struct Flight {
     first: u64,
     sent: VecDeque<Sent>,
+    /// Empty lists of targets, for reuse.
+    spares: Vec<Vec<Target>>,
 }
 
 /// The host's end of one device.
@@ -71,7 +73,7 @@ pub struct Port {
 impl Port {
     /// A port to a device that has got no message yet.
     pub fn new(rank: usize, name: String) -> Port {
-        let flight = Flight { first: 1, sent: VecDeque::with_capacity(IN_FLIGHT) };
+        let flight = Flight { first: 1, sent: VecDeque::with_capacity(IN_FLIGHT), spares: Vec::new() };
         Port {
             rank,
             name,
@@ -175,7 +177,6 @@ impl Engine {
             self.wait_until(None, &|| port.in_flight.load(Ordering::Relaxed) < IN_FLIGHT)?;
         }
         let mut message = std::mem::take(&mut open.message);
-        let targets = std::mem::take(&mut open.targets);
         open.reply = 0;
         open.fresh = false;
         owner.begin();
@@ -185,6 +186,8 @@ impl Engine {
         open.last = flight.first + flight.sent.len() as u64;
         Head::patch(&mut message, open.last, node::current_core());
         debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
+        let empty = flight.spares.pop().unwrap_or_default();
+        let targets = std::mem::replace(&mut open.targets, empty);
         flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
         drop(flight);
@@ -385,8 +388,12 @@ impl Engine {
         sent.answered = true;
         if index == 0 {
             // The common case: the oldest message, which nobody needs to find any more.
-            let sent = flight.sent.pop_front().expect("it was just found");
+            let mut sent = flight.sent.pop_front().expect("it was just found");
             flight.first += 1;
+            if flight.spares.len() < IN_FLIGHT {
+                sent.targets.clear();
+                flight.spares.push(sent.targets);
+            }
             while flight.sent.front().is_some_and(|s| s.answered) {
                 flight.sent.pop_front();
                 flight.first += 1;

@@ -41,6 +41,18 @@ pub struct Open {
     pub fresh: bool,
 }
 
+impl Open {
+    /// Forgets all, for a new use of the queue; keeps the memory of its lists.
+    pub fn reset(&mut self) {
+        self.message.clear();
+        self.targets.clear();
+        self.events.clear();
+        self.reply = 0;
+        self.last = 0;
+        self.fresh = true;
+    }
+}
+
 impl Queue {
     /// A queue that has done nothing yet.
     pub fn new(id: u32, port: usize) -> Arc<Queue> {
