@@ -158,6 +158,9 @@ struct State {
     transport: Box<dyn Transport>,
     /// Receives posted for messages, the oldest first.
     posted: VecDeque<(Request, Vec<u8>)>,
+    /// Buffers of receives to be posted again, when there is time: not while somebody
+    /// waits for what has just been received.
+    read: Vec<Vec<u8>>,
     /// Messages that may still be read from their buffers, the oldest first.
     sends: VecDeque<(Request, Vec<u8>)>,
     /// Output that the host has not begun to take.
@@ -200,6 +203,7 @@ impl Link {
         let mut state = State {
             transport,
             posted: VecDeque::new(),
+            read: Vec::new(),
             sends: VecDeque::new(),
             synchronous: VecDeque::new(),
             bulk: Vec::new(),
@@ -365,6 +369,7 @@ impl Link {
 
     fn drive_locked(&self, state: &mut State, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
         self.start_outbox(state)?;
+        state.post_again()?;
         let mut progress = Progress::None;
         while let Some((request, _)) = state.sends.front_mut() {
             if state.transport.test(request)?.is_none() {
@@ -393,7 +398,7 @@ impl Link {
             // SAFETY: the transport wrote `len` bytes into the capacity that was posted.
             unsafe { buffer.set_len(got.len.min(buffer.capacity())) };
             on_message(got.from, &mut buffer);
-            state.post(buffer)?;
+            state.read.push(buffer);
             progress = Progress::Made;
         }
         Ok(progress)
@@ -456,6 +461,14 @@ impl Link {
 }
 
 impl State {
+    #[inline]
+    fn post_again(&mut self) -> Result<()> {
+        while let Some(buffer) = self.read.pop() {
+            self.post(buffer)?;
+        }
+        Ok(())
+    }
+
     fn post(&mut self, mut buffer: Vec<u8>) -> Result<()> {
         if buffer.capacity() == 0 {
             buffer = self.spares.pop().unwrap_or_default();
