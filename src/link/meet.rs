@@ -86,7 +86,10 @@ pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
     let hellos: Vec<Result<Hello>> = records.chunks(HELLO_LEN).map(Hello::decode).collect();
     watchdog.stop();
     match Job::of(&hellos) {
-        Ok(job) => Ok((mpi, hellos.into_iter().flatten().collect(), job)),
+        Ok(job) => {
+            mpi.poll_without_yielding();
+            Ok((mpi, hellos.into_iter().flatten().collect(), job))
+        }
         Err(e) => {
             if mpi.rank == 0 {
                 log::error(e);

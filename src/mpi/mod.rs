@@ -24,6 +24,8 @@ pub struct Mpi {
     pub rank: usize,
     /// Number of ranks.
     pub size: usize,
+    /// See [`Mpi::poll_without_yielding`].
+    yields_given_up: bool,
 }
 
 /// A send or receive under way: the bits of an MPI request handle, which is a number or
@@ -128,12 +130,20 @@ impl Mpi {
             ok("MPI_Comm_rank", sys::MPI_Comm_rank(comm, &mut rank))?;
             ok("MPI_Comm_size", sys::MPI_Comm_size(comm, &mut size))?;
         }
-        Ok(Mpi { comm, rank: rank as usize, size: size as usize })
+        Ok(Mpi { comm, rank: rank as usize, size: size as usize, yields_given_up: false })
     }
 
     fn null_comm() -> sys::MPI_Comm {
         // SAFETY: reading a constant of the library.
         unsafe { sys::RSMPI_COMM_NULL }
+    }
+
+    /// From here on who polls yields by himself, MPI does not. (Open MPI does so at every
+    /// poll where a node has more ranks than slots: a system call each, in the midst of
+    /// what it is to make faster. While ranks start and end it is right.) A choice of the
+    /// user's for that stays.
+    pub fn poll_without_yielding(&mut self) {
+        self.yields_given_up = std::env::var_os("OMPI_MCA_mpi_yield_when_idle").is_none() && set_yielding(false);
     }
 
     /// Ends MPI; waits for the other ranks to do the same. All requests must be done.
@@ -143,6 +153,9 @@ impl Mpi {
         unsafe {
             if self.comm != Self::null_comm() {
                 self.comm = Self::null_comm();
+                if self.yields_given_up {
+                    set_yielding(true);
+                }
                 sys::MPI_Finalize();
             }
         }
@@ -246,6 +259,20 @@ impl Mpi {
             Ok(Some(Received { from: status.MPI_SOURCE.max(0) as usize, len: len.max(0) as usize }))
         }
     }
+}
+
+/// Sets whether Open MPI yields when a poll finds nothing; true if it did before. No MPI
+/// call can do that after the start; all releases of Open MPI so far have this function.
+fn set_yielding(yields: bool) -> bool {
+    // SAFETY: the name is a C string; the libraries of this one are searched.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"opal_progress_set_yield_when_idle".as_ptr()) };
+    if function.is_null() {
+        return false;
+    }
+    // SAFETY: Open MPI declares it so (opal/runtime/opal_progress.h).
+    let set: unsafe extern "C" fn(bool) -> bool = unsafe { std::mem::transmute(function) };
+    // SAFETY: it sets a flag; MPI is started.
+    unsafe { set(yields) }
 }
 
 fn count(len: usize) -> Result<c_int> {
