@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Facts of the machine this process runs on, and the cores it may use.
 
+use super::{Error, Result};
+use std::fs::File;
 use std::mem;
+use std::os::fd::FromRawFd;
 
 /// Host name, cut to what fits a [`crate::wire::hello::Hello`] by its user.
 pub fn host_name() -> String {
@@ -67,6 +70,20 @@ pub fn memory() -> u64 {
 pub fn page_size() -> u32 {
     // SAFETY: sysconf has no preconditions.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u32 }
+}
+
+/// A file in memory that has no name in any file system.
+///
+/// # Errors
+/// The system's.
+pub fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
+    // SAFETY: the name is a C string; the descriptor is ours alone.
+    unsafe {
+        match libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) {
+            -1 => Err(Error::from(std::io::Error::last_os_error()).context("memfd_create")),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
+    }
 }
 
 fn affinity(pid: libc::pid_t) -> Option<libc::cpu_set_t> {

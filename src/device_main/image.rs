@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Loading device images: from a sealed file in memory, by the system's loader.
 
-use super::memory::memfd;
+use crate::base::node::memfd;
 use crate::base::{Error, Result, elf, node};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::{Mmap, MmapMut, MmapOptions};

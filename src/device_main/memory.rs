@@ -4,24 +4,8 @@
 
 use crate::base::{Error, Result};
 use parking_lot::RwLock;
-use std::fs::File;
 use std::ops::Range;
-use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A file in memory that has no name in any file system.
-///
-/// # Errors
-/// The system's.
-pub fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
-    // SAFETY: the name is a C string; the descriptor is ours alone.
-    unsafe {
-        match libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) {
-            -1 => Err(Error::from(std::io::Error::last_os_error()).context("memfd_create")),
-            fd => Ok(File::from_raw_fd(fd)),
-        }
-    }
-}
 
 /// See the module.
 #[derive(Default)]

@@ -14,7 +14,8 @@ mod work;
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, log};
 use crate::link::Link;
-use crate::link::meet::{launcher, meet};
+use crate::link::idle::Pace;
+use crate::link::meet::{Meeting, launcher, meet};
 use crate::wire::hello::{Hello, Job, Role};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -61,7 +62,7 @@ fn serve() -> Result<std::convert::Infallible> {
     // SAFETY: plain numbers. The launcher's end, however it comes, is this process's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let settings = Settings::from_env()?;
-    let (mpi, hellos, job) = meet(Role::Device, &settings)?;
+    let Meeting { mpi, bells, hellos, job } = meet(Role::Device, &settings)?;
     let Job::Ready { host, devices } = job else {
         return Err(Error::new("the ranks do not agree on who is a device"));
     };
@@ -72,14 +73,15 @@ fn serve() -> Result<std::convert::Infallible> {
         // SAFETY: MPI's own threads do not read the environment any more.
         unsafe { std::env::set_var("OMP_NUM_THREADS", share.max(1).to_string()) };
     }
-    let crowded = hellos.iter().filter(|h| h.node == me.node).count() > me.cores as usize;
+    let here = hellos.iter().filter(|h| h.node == me.node).count();
+    let pace = if here > me.cores as usize { Pace::CROWDED_DEVICE } else { Pace::ALONE };
     let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
     close_stdin();
-    let link = Link::new(Box::new(mpi), settings.fragment as usize)?;
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells)?;
     let (output, stderr) = output::Output::capture()?;
     fault::watch(stderr.as_raw_fd());
     let executor = Box::new(executor::InProcess);
-    serve::Server::new(link, host, host_process, crowded, executor, (output, stderr)).run()
+    serve::Server::new(link, host, host_process, pace, executor, (output, stderr)).run()
 }
 
 /// A handle of the host's process that tells when it has ended.

@@ -7,7 +7,7 @@
 //! of the file that page holds zeros; a byte that is not zero is new output. (Text that
 //! begins with a NUL byte is noticed when the device is idle for some microseconds.)
 
-use super::memory::memfd;
+use crate::base::node::memfd;
 use crate::base::{Error, Result};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Stream;

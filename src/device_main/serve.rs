@@ -24,7 +24,7 @@ use super::stubs::Stubs;
 use super::work::Work;
 use crate::base::{Error, Result, node};
 use crate::debug;
-use crate::link::idle::Idle;
+use crate::link::idle::{Idle, Pace};
 use crate::link::{Link, OnDone, Peer, Progress, Span};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Commands, parts};
@@ -64,7 +64,7 @@ pub struct Server {
     link: Link,
     host: usize,
     host_process: Option<OwnedFd>,
-    crowded: bool,
+    pace: Pace,
     memory: Memory,
     images: RwLock<BTreeMap<u32, Image>>,
     /// Images that were received and not loaded.
@@ -117,7 +117,7 @@ impl Server {
         link: Link,
         host: usize,
         host_process: Option<OwnedFd>,
-        crowded: bool,
+        pace: Pace,
         executor: Box<dyn Executor>,
         (output, stderr): (Output, std::fs::File),
     ) -> Arc<Server> {
@@ -125,7 +125,7 @@ impl Server {
             link,
             host,
             host_process,
-            crowded,
+            pace,
             memory: Memory::default(),
             images: RwLock::default(),
             parcels: Mutex::default(),
@@ -334,7 +334,7 @@ impl Server {
 
     /// Receives and executes until the role is taken over.
     fn receive(self: &Arc<Server>, me: &mut Me) {
-        let mut idle = Idle::new(self.crowded);
+        let mut idle = self.link.idle(self.pace);
         let mut pulse = Instant::now();
         let mut looks = 0u32;
         while me.receiving {
@@ -366,7 +366,7 @@ impl Server {
     }
 
     /// What is no message and rarely there.
-    fn look_around(&self, idle: &Idle) {
+    fn look_around(&self, idle: &Idle<'_>) {
         if fault::happened() && !self.lost.swap(true, Ordering::AcqRel) {
             self.give_up();
         }
@@ -482,7 +482,7 @@ impl Server {
         if let Some(reply) = self.farewell.lock().take() {
             self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
         }
-        let mut idle = Idle::new(self.crowded);
+        let mut idle = self.link.idle(self.pace);
         while !self.link.is_flushed() {
             self.drive_only();
             idle.pause(true);
@@ -506,7 +506,7 @@ impl Server {
     fn send_output(&self, limit: usize) {
         // Locked throughout: text must not overtake text.
         let mut output = self.output.lock();
-        let mut idle = Idle::new(self.crowded);
+        let mut idle = self.link.idle(self.pace);
         loop {
             let mut message = self.link.buffer();
             match output.take(&mut message, reply::begin_output) {

@@ -2,7 +2,7 @@
 //! Functions at the addresses that they have in the program: a kernel that was given a
 //! pointer to a `declare target indirect` function calls it there.
 
-use super::memory::memfd;
+use crate::base::node::memfd;
 use crate::base::{Error, Result};
 use std::collections::HashMap;
 use std::fs::File;

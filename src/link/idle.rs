@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! How to wait for something that only polling shows: spin, then yield, then sleep.
 
+use super::bell::Bell;
 use std::time::{Duration, Instant};
 
-/// Polls before the core is offered to others; about as long as a short region takes.
-const SPINS: u32 = 1000;
-/// The same where there are more processes than cores: the one awaited may need this core.
-const SPINS_CROWDED: u32 = 150;
-/// How long to yield before sleeping.
-const YIELD: Duration = Duration::from_micros(500);
+/// How long each way of waiting is tried. Measured with 1 to 16 devices on 2 cores
+/// (docs/performance.md).
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Polls before the core is offered to others.
+    spins: u32,
+    /// Time of yielding before sleeping.
+    patience: Duration,
+}
+
+impl Pace {
+    /// A core for every process: spin for about as long as a short region takes.
+    pub const ALONE: Pace = Pace { spins: 1000, patience: Duration::from_micros(500) };
+    /// The program's, where a node has more processes than cores: the device awaited may
+    /// need this core.
+    pub const CROWDED_HOST: Pace = Pace { spins: 150, patience: Duration::from_micros(500) };
+    /// A device's there: another one may need the core even more.
+    pub const CROWDED_DEVICE: Pace = Pace { spins: 25, patience: Duration::from_micros(200) };
+}
+
 /// Shortest and longest sleep. An idle device wakes this often.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 /// One wait, from its beginning to the event.
 #[derive(Debug)]
-pub struct Idle {
+pub struct Idle<'a> {
     spins: u32,
-    limit: u32,
+    pace: Pace,
     since: Option<Instant>,
+    bell: Option<&'a Bell>,
+    /// What [`Bell::announce`] said.
+    announced: Option<u32>,
 }
 
-impl Idle {
-    /// A wait that begins now.
-    pub fn new(crowded: bool) -> Idle {
-        Idle { spins: 0, limit: if crowded { SPINS_CROWDED } else { SPINS }, since: None }
+impl<'a> Idle<'a> {
+    /// A wait that begins now; what is waited for rings the bell, if there is one.
+    pub fn new(pace: Pace, bell: Option<&'a Bell>) -> Idle<'a> {
+        Idle { spins: 0, pace, since: None, bell, announced: None }
     }
 
     /// The event came: the next wait begins.
@@ -31,12 +49,20 @@ impl Idle {
     pub fn reset(&mut self) {
         self.spins = 0;
         self.since = None;
+        self.retract();
+    }
+
+    #[inline]
+    fn retract(&mut self) {
+        if let (Some(bell), Some(_)) = (self.bell, self.announced.take()) {
+            bell.retract();
+        }
     }
 
     /// Other threads of this process wait too: their cores may be needed here.
     #[inline]
     pub fn crowd(&mut self) {
-        self.limit = SPINS_CROWDED;
+        self.pace.spins = Pace::CROWDED_HOST.spins;
     }
 
     /// True once spinning has not helped.
@@ -46,7 +72,7 @@ impl Idle {
 
     /// True if the next [`Idle::pause`] may sleep.
     pub fn will_sleep(&self) -> bool {
-        self.elapsed() >= YIELD
+        self.elapsed() >= self.pace.patience
     }
 
     /// How long this wait has gone on, not counting its spinning.
@@ -57,7 +83,7 @@ impl Idle {
     /// Passes a moment; `may_sleep` is false while something is known to be under way.
     #[inline]
     pub fn pause(&mut self, may_sleep: bool) {
-        if self.spins < self.limit {
+        if self.spins < self.pace.spins {
             self.spins += 1;
             std::hint::spin_loop();
         } else {
@@ -68,11 +94,23 @@ impl Idle {
     #[cold]
     fn pause_long(&mut self, may_sleep: bool) {
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited < YIELD || !may_sleep {
+        if waited < self.pace.patience || !may_sleep {
+            self.retract();
             std::thread::yield_now();
-        } else {
-            // A sleep in proportion costs a wait that ends now at most 3 %.
-            std::thread::sleep((waited / 32).clamp(SLEEP.0, SLEEP.1));
+            return;
         }
+        match (self.bell, self.announced.take()) {
+            // One more poll comes first.
+            (Some(bell), None) => self.announced = Some(bell.announce()),
+            (Some(bell), Some(announced)) => bell.sleep(announced, SLEEP.1),
+            // A sleep in proportion costs a wait that ends now at most 3 %.
+            (None, _) => std::thread::sleep((waited / 32).clamp(SLEEP.0, SLEEP.1)),
+        }
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.retract();
     }
 }

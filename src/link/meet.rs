@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Starting MPI together with the other ranks, and learning who is who.
 
+use super::bell::{Bell, Bells};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, log, node};
+use crate::debug;
 use crate::mpi::{self, Mpi};
 use crate::wire::hello::{HELLO_LEN, Hello, Job, Role};
 use parking_lot::{Condvar, Mutex};
@@ -70,25 +72,41 @@ fn check_launcher() -> Result<()> {
     )))
 }
 
+/// Who is who in a job, and what reaches them.
+pub struct Meeting {
+    /// A started MPI.
+    pub mpi: Mpi,
+    /// The bells of those that this process sends to.
+    pub bells: Bells,
+    /// What every rank says of itself.
+    pub hellos: Vec<Hello>,
+    /// What follows from that.
+    pub job: Job,
+}
+
 /// Starts MPI and learns who is who; every rank of the job does this.
 ///
 /// # Errors
 /// A job that can't work: one rank has told why, and MPI is ended again.
-pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
+pub fn meet(role: Role, settings: &Settings) -> Result<Meeting> {
     check_launcher()?;
     if !settings.inherit_binding {
         node::undo_binding();
     }
     let watchdog = Watchdog::start(role, settings.start_timeout);
     let mut mpi = Mpi::start()?;
-    let mine = Hello::of_this_process(role, mpi::library());
+    let mut mine = Hello::of_this_process(role, mpi::library());
+    let bell = Bell::new().ok();
+    mine.bell = bell.as_ref().map_or((0, 0), Bell::name);
     let records = mpi.all_gather(&mine.encode())?;
     let hellos: Vec<Result<Hello>> = records.chunks(HELLO_LEN).map(Hello::decode).collect();
     watchdog.stop();
     match Job::of(&hellos) {
         Ok(job) => {
             mpi.poll_without_yielding();
-            Ok((mpi, hellos.into_iter().flatten().collect(), job))
+            let hellos: Vec<Hello> = hellos.into_iter().flatten().collect();
+            let bells = bells(bell, &hellos, &job, mpi.rank);
+            Ok(Meeting { mpi, bells, hellos, job })
         }
         Err(e) => {
             if mpi.rank == 0 {
@@ -100,6 +118,20 @@ pub fn meet(role: Role, settings: &Settings) -> Result<(Mpi, Vec<Hello>, Job)> {
             Err(Error::Told)
         }
     }
+}
+
+/// The bell of this process, and those of the ranks on its node that it exchanges messages
+/// with.
+fn bells(mine: Option<Bell>, hellos: &[Hello], job: &Job, rank: usize) -> Bells {
+    let Job::Ready { host, devices } = job else { return Bells::default() };
+    let partners = if rank == *host { devices.as_slice() } else { std::slice::from_ref(host) };
+    let mut others: Vec<Option<Bell>> = (0..hellos.len()).map(|_| None).collect();
+    for &r in partners.iter().filter(|&&r| hellos[r].node == hellos[rank].node) {
+        let (descriptor, nonce) = hellos[r].bell;
+        others[r] =
+            Bell::of(hellos[r].pid, descriptor, nonce).inspect_err(|e| debug!("rank {r} can't be woken: {e}")).ok();
+    }
+    Bells::new(mine, others, partners.len())
 }
 
 /// Ends the process if the other ranks do not show up: MPI itself may wait for ever.

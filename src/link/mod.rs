@@ -5,12 +5,15 @@
 //! it makes the transport's progress, starts what the others submitted meanwhile, and
 //! hands out what arrived. What a message means is not known here.
 
+pub mod bell;
 pub mod idle;
 pub mod meet;
 
 use crate::base::{Error, Result};
 use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
 use crate::wire::MESSAGE_MAX;
+use bell::Bells;
+use idle::{Idle, Pace};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -181,6 +184,7 @@ pub struct Link {
     fragment: AtomicUsize,
     unfinished_bulk: AtomicUsize,
     unfinished_synchronous: AtomicUsize,
+    bells: Bells,
 }
 
 /// What one [`Link::drive`] did.
@@ -199,7 +203,7 @@ impl Link {
     ///
     /// # Errors
     /// The transport's.
-    pub fn new(transport: Box<dyn Transport>, fragment: usize) -> Result<Link> {
+    pub fn new(transport: Box<dyn Transport>, fragment: usize, bells: Bells) -> Result<Link> {
         let mut state = State {
             transport,
             posted: VecDeque::new(),
@@ -221,7 +225,13 @@ impl Link {
             fragment: AtomicUsize::new(fragment),
             unfinished_bulk: AtomicUsize::new(0),
             unfinished_synchronous: AtomicUsize::new(0),
+            bells,
         })
+    }
+
+    /// A wait for what this link brings.
+    pub fn idle(&self, pace: Pace) -> Idle<'_> {
+        Idle::new(pace, self.bells.mine())
     }
 
     /// Sets the largest piece of bulk data; both ends of a transfer must agree.
@@ -343,6 +353,7 @@ impl Link {
                     unsafe { state.transport.send(to, TAG_MESSAGE, bytes.as_ptr(), bytes.len(), synchronous)? };
                 let list = if synchronous { &mut state.synchronous } else { &mut state.sends };
                 list.push_back((request, bytes));
+                self.bells.ring(to);
             }
             Job::Bulk(mut bulk) => {
                 bulk.start_pieces(&mut *state.transport, self.fragment.load(Relaxed))?;

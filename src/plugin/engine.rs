@@ -7,7 +7,7 @@
 use super::queue::{Event, Open, Position, Queue};
 use crate::base::{Error, Result, log, node};
 use crate::debug;
-use crate::link::idle::Idle;
+use crate::link::idle::Pace;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
 use crate::wire::command::{Head, Writer};
 use crate::wire::reply::{Failure, Reply, Stream};
@@ -123,7 +123,7 @@ pub struct Engine {
     by_rank: Vec<Option<usize>>,
     /// This process's rank.
     pub rank: usize,
-    crowded: bool,
+    pace: Pace,
     driving: AtomicBool,
     sleepers: Mutex<Vec<Thread>>,
     /// Threads in [`Engine::nap`].
@@ -134,9 +134,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine over a started link. `ranks` are all ranks of the job; `crowded` tells
-    /// that this node has more of them than cores.
-    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, crowded: bool) -> Engine {
+    /// An engine over a started link. `ranks` are all ranks of the job; `pace` is that of
+    /// waiting for devices.
+    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, pace: Pace) -> Engine {
         let mut by_rank = vec![None; ranks];
         for (i, port) in ports.iter().enumerate() {
             by_rank[port.rank] = Some(i);
@@ -146,7 +146,7 @@ impl Engine {
             ports,
             by_rank,
             rank,
-            crowded,
+            pace,
             driving: AtomicBool::new(false),
             sleepers: Mutex::default(),
             naps: AtomicUsize::new(0),
@@ -280,7 +280,7 @@ impl Engine {
     /// # Errors
     /// The link is broken.
     pub fn wait_until(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) -> Result<()> {
-        let mut idle = Idle::new(self.crowded);
+        let mut idle = self.link.idle(self.pace);
         while !done() {
             if self.driving.swap(true, Ordering::Acquire) {
                 self.nap(queue, done);
@@ -473,7 +473,7 @@ impl Engine {
     pub fn shut_down(&self, queues: &[Arc<Queue>], patience: Duration) {
         let _ = self.ended_by.set(std::thread::current().id());
         let asked = queues.iter().all(|q| self.control(q, |w| w.push(crate::wire::command::Command::Shutdown)).is_ok());
-        let (mut idle, since) = (Idle::new(self.crowded), Instant::now());
+        let (mut idle, since) = (self.link.idle(self.pace), Instant::now());
         while asked && !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
             if since.elapsed() > patience {
                 let silent = queues.iter().filter(|q| !q.is_idle()).map(|q| self.ports[q.port].name.as_str());

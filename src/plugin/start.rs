@@ -11,7 +11,8 @@ use crate::base::settings::Settings;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::link::Link;
-use crate::link::meet::{launcher, meet, speaks_for_all};
+use crate::link::idle::Pace;
+use crate::link::meet::{Meeting, launcher, meet, speaks_for_all};
 use crate::wire::command::Command;
 use crate::wire::hello::{Hello, Job, Role};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub fn start() -> Result<Option<Plugin>> {
         return Ok(None);
     }
     let settings = Settings::from_env()?;
-    let (mut mpi, hellos, job) = meet(Role::Host, &settings)?;
+    let Meeting { mut mpi, bells, hellos, job } = meet(Role::Host, &settings)?;
     let Job::Ready { devices: ranks, .. } = job else {
         mpi.finish();
         no_devices("the job has no llvm-offload-mpi-device process");
@@ -68,12 +69,12 @@ pub fn start() -> Result<Option<Plugin>> {
     };
     let (rank, size) = (mpi.rank, mpi.size);
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node).count();
-    let crowded = here > hellos[rank].cores as usize;
-    let link = Link::new(Box::new(mpi), settings.fragment as usize)?;
+    let pace = if here > hellos[rank].cores as usize { Pace::CROWDED_HOST } else { Pace::ALONE };
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells)?;
     let ports = ranks.iter().enumerate().map(|(n, &r)| {
         Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
     });
-    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), crowded));
+    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace));
     let capacities: Vec<u64> = ranks.iter().map(|&r| capacity(&settings, &hellos, &ranks, r)).collect();
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);

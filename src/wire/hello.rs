@@ -46,6 +46,8 @@ pub struct Hello {
     pub memory: u64,
     /// See [`node::node_id`].
     pub node: u64,
+    /// Descriptor and nonce of its bell (see `link::bell`); a nonce of 0 if it has none.
+    pub bell: (u32, u64),
     /// Host name.
     pub host: String,
     /// MPI library and version.
@@ -66,6 +68,7 @@ impl Hello {
             cores: node::cores(),
             memory: node::memory(),
             node: node::node_id(),
+            bell: (0, 0),
             host: node::host_name(),
             mpi,
         }
@@ -78,10 +81,10 @@ impl Hello {
         out.extend_from_slice(&self.protocol.to_le_bytes());
         text(&mut out, &self.version);
         out.extend_from_slice(&(self.role as u32).to_le_bytes());
-        for n in [u32::from(self.machine), self.page_size, self.devices, self.pid, self.cores] {
+        for n in [u32::from(self.machine), self.page_size, self.devices, self.pid, self.cores, self.bell.0] {
             out.extend_from_slice(&n.to_le_bytes());
         }
-        for n in [self.memory, self.node] {
+        for n in [self.memory, self.node, self.bell.1] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         text(&mut out, &self.host);
@@ -114,10 +117,10 @@ impl Hello {
             n => return Err(Error::new(format!("it has an unknown role {n}"))),
         };
         let machine = u16::try_from(r.u32()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
-        let (page_size, devices, pid, cores) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-        let (memory, node) = (r.u64()?, r.u64()?);
+        let (page_size, devices, pid, cores, descriptor) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (memory, node, bell) = (r.u64()?, r.u64()?, (descriptor, r.u64()?));
         let (host, mpi) = (string(&mut r)?, string(&mut r)?);
-        Ok(Hello { protocol, version, role, machine, page_size, devices, pid, cores, memory, node, host, mpi })
+        Ok(Hello { protocol, version, role, machine, page_size, devices, pid, cores, memory, node, bell, host, mpi })
     }
 }
 
