@@ -14,7 +14,7 @@
 #include "sample.h"
 #include <omp.h>
 
-enum { KIB = 1 << 10, MIB = 1 << 20, LARGE = 64 * MIB, SHORT_REGIONS = 200 };
+enum { KIB = 1 << 10, MIB = 1 << 20, LARGE = 64 * MIB, SHORT_REGIONS = 2000 };
 
 static int devices, turn;
 

@@ -62,7 +62,7 @@ fn serve() -> Result<std::convert::Infallible> {
     // SAFETY: plain numbers. The launcher's end, however it comes, is this process's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let settings = Settings::from_env()?;
-    let Meeting { mpi, bells, hellos, job } = meet(Role::Device, &settings)?;
+    let Meeting { mpi, bells, frames, hellos, job } = meet(Role::Device, &settings)?;
     let Job::Ready { host, devices } = job else {
         return Err(Error::new("the ranks do not agree on who is a device"));
     };
@@ -77,7 +77,7 @@ fn serve() -> Result<std::convert::Infallible> {
     let pace = if here > me.cores as usize { Pace::CROWDED_DEVICE } else { Pace::ALONE };
     let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
     close_stdin();
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells)?;
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
     let (output, stderr) = output::Output::capture()?;
     fault::watch(stderr.as_raw_fd());
     let executor = Box::new(executor::InProcess);

@@ -297,9 +297,8 @@ impl Server {
         }
     }
 
-    /// Lets a spare thread execute a message.
-    fn hand_out(&self, work: Box<Work>) {
-        self.push_ready(work);
+    /// Lets a spare thread execute what is ready.
+    fn hand_out(&self) {
         self.wake_one();
         if let Some(watcher) = self.watcher.lock().as_ref().filter(|_| self.watcher_rests.load(Ordering::SeqCst)) {
             watcher.unpark();
@@ -400,6 +399,9 @@ impl Server {
     fn drive_only(&self) {
         if let (_, Some(work)) = self.drive() {
             self.push_ready(work);
+        }
+        if !self.none_ready() {
+            self.hand_out();
         }
     }
 
@@ -682,7 +684,8 @@ impl Server {
         if let Err(e) = result {
             work.fail_with(&e);
         }
-        self.hand_out(work);
+        // Transfers end inside `drive`: whoever drives looks for it.
+        self.push_ready(work);
     }
 
     fn receive_data(self: &Arc<Server>, mut work: Box<Work>, to: u64, len: u64, peer: Peer) -> Result<()> {

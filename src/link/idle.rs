@@ -24,8 +24,12 @@ impl Pace {
     pub const CROWDED_DEVICE: Pace = Pace { spins: 25, patience: Duration::from_micros(200) };
 }
 
-/// Shortest and longest sleep. An idle device wakes this often.
-const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+/// A sleep in proportion to the wait so far costs a wait that ends now at most 3 %.
+const PORTION: u32 = 32;
+/// Shortest and longest sleep: after it, poll. An idle device wakes this often.
+const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+/// The same where a bell ends it: what does not ring is no message and not urgent.
+const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// One wait, from its beginning to the event.
 #[derive(Debug)]
@@ -102,9 +106,10 @@ impl<'a> Idle<'a> {
         match (self.bell, self.announced.take()) {
             // One more poll comes first.
             (Some(bell), None) => self.announced = Some(bell.announce()),
-            (Some(bell), Some(announced)) => bell.sleep(announced, SLEEP.1),
-            // A sleep in proportion costs a wait that ends now at most 3 %.
-            (None, _) => std::thread::sleep((waited / 32).clamp(SLEEP.0, SLEEP.1)),
+            (Some(bell), Some(announced)) => {
+                bell.sleep(announced, (waited / PORTION).clamp(SLEEP_BELL.0, SLEEP_BELL.1))
+            }
+            (None, _) => std::thread::sleep((waited / PORTION).clamp(SLEEP.0, SLEEP.1)),
         }
     }
 }

@@ -78,6 +78,8 @@ pub struct Meeting {
     pub mpi: Mpi,
     /// The bells of those that this process sends to.
     pub bells: Bells,
+    /// See [`crate::link::Link::new`].
+    pub frames: Vec<usize>,
     /// What every rank says of itself.
     pub hellos: Vec<Hello>,
     /// What follows from that.
@@ -106,7 +108,10 @@ pub fn meet(role: Role, settings: &Settings) -> Result<Meeting> {
             mpi.poll_without_yielding();
             let hellos: Vec<Hello> = hellos.into_iter().flatten().collect();
             let bells = bells(bell, &hellos, &job, mpi.rank);
-            Ok(Meeting { mpi, bells, hellos, job })
+            let frame = mpi::eager_on_node();
+            let near = |h: &Hello| if h.node == hellos[mpi.rank].node { frame } else { usize::MAX };
+            let frames = hellos.iter().map(near).collect();
+            Ok(Meeting { mpi, bells, frames, hellos, job })
         }
         Err(e) => {
             if mpi.rank == 0 {

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Receives for messages that are posted ahead.
 const POSTED: usize = 8;
+/// Messages of up to this many bytes are sent in frames, see [`Link::new`].
+const FRAMED: usize = 16 << 10;
 /// Pieces of one bulk transfer that are under way at once.
 const WINDOW: usize = 4;
 /// Message buffers kept for reuse, and how many of them only who drives can reach.
@@ -165,11 +167,14 @@ struct State {
     /// waits for what has just been received.
     read: Vec<Vec<u8>>,
     /// Messages that may still be read from their buffers, the oldest first.
+    /// Of one in frames the last has the buffer.
     sends: VecDeque<(Request, Vec<u8>)>,
     /// Output that the host has not begun to take.
     synchronous: VecDeque<(Request, Vec<u8>)>,
     bulk: Vec<Bulk>,
     broken: Option<Error>,
+    /// By rank, the beginning of a message that comes in frames.
+    begun: Vec<Vec<u8>>,
     /// Message buffers for reuse that need no further lock.
     spares: Vec<Vec<u8>>,
 }
@@ -185,6 +190,7 @@ pub struct Link {
     unfinished_bulk: AtomicUsize,
     unfinished_synchronous: AtomicUsize,
     bells: Bells,
+    frames: Vec<usize>,
 }
 
 /// What one [`Link::drive`] did.
@@ -201,9 +207,14 @@ pub enum Progress {
 impl Link {
     /// A link over a started transport; posts the receives for messages.
     ///
+    /// `frames` has of each rank how many bytes the transport carries there without asking
+    /// the receiver first, where several such sends cost less than a large one. A message
+    /// that is longer, but not by much, goes in frames of that length; the first that is
+    /// shorter, and be it empty, ends it.
+    ///
     /// # Errors
     /// The transport's.
-    pub fn new(transport: Box<dyn Transport>, fragment: usize, bells: Bells) -> Result<Link> {
+    pub fn new(transport: Box<dyn Transport>, fragment: usize, bells: Bells, frames: Vec<usize>) -> Result<Link> {
         let mut state = State {
             transport,
             posted: VecDeque::new(),
@@ -212,6 +223,7 @@ impl Link {
             synchronous: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
+            begun: vec![Vec::new(); frames.len()],
             spares: Vec::new(),
         };
         for _ in 0..POSTED {
@@ -226,6 +238,7 @@ impl Link {
             unfinished_bulk: AtomicUsize::new(0),
             unfinished_synchronous: AtomicUsize::new(0),
             bells,
+            frames,
         })
     }
 
@@ -249,7 +262,7 @@ impl Link {
     #[inline]
     pub fn recycle(&self, mut buffer: Vec<u8>) {
         let mut spares = self.spares.lock();
-        if spares.len() < SPARES {
+        if spares.len() < SPARES && buffer.capacity() > 0 {
             buffer.clear();
             spares.push(buffer);
         }
@@ -347,11 +360,19 @@ impl Link {
     fn start(&self, state: &mut State, job: Job) -> Result<()> {
         match job {
             Job::Message { to, bytes, synchronous } => {
-                // SAFETY: the vector moves into `sends`, which does not move its bytes,
-                // and stays there untouched until the request is done.
-                let request =
-                    unsafe { state.transport.send(to, TAG_MESSAGE, bytes.as_ptr(), bytes.len(), synchronous)? };
                 let list = if synchronous { &mut state.synchronous } else { &mut state.sends };
+                let frame = self.frames.get(to).copied().filter(|_| bytes.len() <= FRAMED).unwrap_or(usize::MAX);
+                let mut rest = bytes.as_slice();
+                while rest.len() >= frame {
+                    let (now, later) = rest.split_at(frame);
+                    // SAFETY: as below.
+                    let request = unsafe { state.transport.send(to, TAG_MESSAGE, now.as_ptr(), frame, synchronous)? };
+                    list.push_back((request, Vec::new()));
+                    rest = later;
+                }
+                // SAFETY: the vector moves into its list, which does not move its bytes, and
+                // stays there untouched until this and earlier requests are done.
+                let request = unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), rest.len(), synchronous)? };
                 list.push_back((request, bytes));
                 self.bells.ring(to);
             }
@@ -387,18 +408,19 @@ impl Link {
                 break;
             }
             let (_, buffer) = state.sends.pop_front().expect("there is a front");
-            if state.spares.len() < OWN_SPARES {
-                state.spares.push(buffer);
-            } else {
+            if state.spares.len() >= OWN_SPARES {
                 self.recycle(buffer);
+            } else if buffer.capacity() > 0 {
+                state.spares.push(buffer);
             }
         }
         while let Some((request, _)) = state.synchronous.front_mut() {
             if state.transport.test(request)?.is_none() {
                 break;
             }
-            state.synchronous.pop_front();
-            self.unfinished_synchronous.fetch_sub(1, Relaxed);
+            if state.synchronous.pop_front().is_some_and(|(_, buffer)| buffer.capacity() > 0) {
+                self.unfinished_synchronous.fetch_sub(1, Relaxed);
+            }
         }
         if !state.bulk.is_empty() && self.drive_bulk(state)? {
             progress = Progress::Made;
@@ -408,9 +430,22 @@ impl Link {
             let (_, mut buffer) = state.posted.pop_front().expect("there is a front");
             // SAFETY: the transport wrote `len` bytes into the capacity that was posted.
             unsafe { buffer.set_len(got.len.min(buffer.capacity())) };
-            on_message(got.from, &mut buffer);
-            state.read.push(buffer);
             progress = Progress::Made;
+            let framed = self.frames.get(got.from) == Some(&got.len);
+            if let Some(begun) = state.begun.get_mut(got.from).filter(|b| framed || !b.is_empty()) {
+                begun.extend_from_slice(&buffer);
+                if begun.len() > FRAMED {
+                    return Err(Error::new(format!("rank {} sent more frames than a message has", got.from)));
+                }
+                if !framed {
+                    let mut whole = std::mem::take(begun);
+                    on_message(got.from, &mut whole);
+                    self.recycle(whole);
+                }
+            } else {
+                on_message(got.from, &mut buffer);
+            }
+            state.read.push(buffer);
         }
         Ok(progress)
     }

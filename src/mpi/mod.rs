@@ -17,6 +17,13 @@ pub const TAG_BULK: u32 = 2;
 /// Number of tags for bulk data: MPI guarantees tags up to 32767.
 pub const BULK_TAGS: u32 = 32_767 - TAG_BULK;
 
+/// How many bytes this library sends to a rank on its own node without asking it first.
+/// No MPI call tells; measured with messages of growing size: the round trip of 4032 bytes
+/// takes 1 us with Open MPI 4.1, that of 4096 takes 5.
+pub fn eager_on_node() -> usize {
+    if library().starts_with("Open MPI") { 4032 } else { 8128 }
+}
+
 /// A started MPI: the ranks of this job.
 pub struct Mpi {
     comm: sys::MPI_Comm,

@@ -29,6 +29,14 @@ const GRACE: Duration = Duration::from_secs(3);
 /// A sleeping waiter looks by itself this often.
 const NAP: Duration = Duration::from_millis(1);
 
+/// A wait that has taken this long is one for something long.
+const PATIENT: Duration = Duration::from_micros(200);
+
+/// True if a wait has taken long; it began when this was first asked.
+fn is_patient(begun: &mut Option<Instant>) -> bool {
+    begun.get_or_insert_with(Instant::now).elapsed() > PATIENT
+}
+
 /// Where the bytes of a read go when the reply is there.
 #[derive(Debug)]
 pub struct Target {
@@ -126,8 +134,10 @@ pub struct Engine {
     pace: Pace,
     driving: AtomicBool,
     sleepers: Mutex<Vec<Thread>>,
-    /// Threads in [`Engine::nap`].
-    naps: AtomicUsize,
+    /// Threads in [`Engine::nap`] that are not patient.
+    hurried: AtomicUsize,
+    /// How often a thread began to drive.
+    turns: AtomicU64,
     transfers: AtomicU64,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
@@ -149,7 +159,8 @@ impl Engine {
             pace,
             driving: AtomicBool::new(false),
             sleepers: Mutex::default(),
-            naps: AtomicUsize::new(0),
+            hurried: AtomicUsize::new(0),
+            turns: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
             ended_by: OnceLock::new(),
         }
@@ -281,26 +292,31 @@ impl Engine {
     /// The link is broken.
     pub fn wait_until(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) -> Result<()> {
         let mut idle = self.link.idle(self.pace);
+        let (mut begun, mut last_turn) = (None, 0);
         while !done() {
             if self.driving.swap(true, Ordering::Acquire) {
-                self.nap(queue, done);
+                self.nap(queue, done, is_patient(&mut begun));
                 continue;
             }
-            let result = loop {
+            let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+            let (result, gave_way) = loop {
                 if done() {
-                    break Ok(());
+                    break (Ok(()), false);
                 }
                 match self.poll() {
                     Ok(Progress::Made) => idle.reset(),
+                    Ok(_) if self.hurried.load(Ordering::Relaxed) > 0 && is_patient(&mut begun) => {
+                        break (Ok(()), true);
+                    }
                     // Who sleeps does not drive: another waiter may be more in a hurry.
-                    Ok(_) if idle.will_sleep() && !self.link.has_bulk() => break Ok(()),
+                    Ok(_) if idle.will_sleep() && !self.link.has_bulk() => break (Ok(()), false),
                     Ok(_) => {
-                        if self.naps.load(Ordering::Relaxed) > 0 {
+                        if self.hurried.load(Ordering::Relaxed) > 0 {
                             idle.crowd();
                         }
                         idle.pause(!self.link.has_bulk());
                     }
-                    Err(e) => break Err(e),
+                    Err(e) => break (Err(e), false),
                 }
             };
             self.driving.store(false, Ordering::Release);
@@ -309,33 +325,49 @@ impl Engine {
                 next.unpark();
             }
             result?;
-            if !done() {
+            if done() {
+                break;
+            }
+            // The bell rings for every waiter's replies: not for who waits among others.
+            if gave_way || (last_turn != 0 && turn != last_turn + 1 && is_patient(&mut begun)) {
+                self.nap(queue, done, true);
+            } else {
                 idle.pause(true);
             }
+            last_turn = turn;
         }
         Ok(())
     }
 
+    /// Sleeps while another thread drives. Who is patient waits longer than short regions
+    /// take: he does not make others hand the driving over, nor is he woken for it.
     #[cold]
-    fn nap(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) {
-        for _ in 0..GLANCES {
-            if done() || !self.driving.load(Ordering::Acquire) {
-                return;
+    fn nap(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool, patient: bool) {
+        if !patient {
+            self.hurried.fetch_add(1, Ordering::Relaxed);
+            for _ in 0..GLANCES {
+                if done() || !self.driving.load(Ordering::Acquire) {
+                    self.hurried.fetch_sub(1, Ordering::Relaxed);
+                    return;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
         let me = std::thread::current();
-        self.naps.fetch_add(1, Ordering::Relaxed);
-        self.sleepers.lock().push(me.clone());
+        if !patient {
+            self.sleepers.lock().push(me.clone());
+        }
         if let Some(queue) = queue {
             queue.set_waiter(Some(me.clone()));
         }
         // What happens between here and the look above costs a nap at most.
-        if !done() && self.driving.load(Ordering::Acquire) {
+        if !done() && (patient || self.driving.load(Ordering::Acquire)) {
             std::thread::park_timeout(NAP);
         }
-        self.sleepers.lock().retain(|t| t.id() != me.id());
-        self.naps.fetch_sub(1, Ordering::Relaxed);
+        if !patient {
+            self.sleepers.lock().retain(|t| t.id() != me.id());
+            self.hurried.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(queue) = queue {
             queue.set_waiter(None);
         }

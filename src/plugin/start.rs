@@ -61,7 +61,7 @@ pub fn start() -> Result<Option<Plugin>> {
         return Ok(None);
     }
     let settings = Settings::from_env()?;
-    let Meeting { mut mpi, bells, hellos, job } = meet(Role::Host, &settings)?;
+    let Meeting { mut mpi, bells, frames, hellos, job } = meet(Role::Host, &settings)?;
     let Job::Ready { devices: ranks, .. } = job else {
         mpi.finish();
         no_devices("the job has no llvm-offload-mpi-device process");
@@ -70,7 +70,7 @@ pub fn start() -> Result<Option<Plugin>> {
     let (rank, size) = (mpi.rank, mpi.size);
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node).count();
     let pace = if here > hellos[rank].cores as usize { Pace::CROWDED_HOST } else { Pace::ALONE };
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells)?;
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
     let ports = ranks.iter().enumerate().map(|(n, &r)| {
         Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
     });
