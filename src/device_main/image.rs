@@ -57,11 +57,7 @@ impl Parcel {
     pub fn load(&self) -> Result<Image> {
         let (image, list) = self.bytes.split_at(self.bytes.len() - self.libraries);
         let parsed = elf::Image::parse(image, elf::MACHINE).map_err(|e| e.context("the image is"))?;
-        let hints = String::from_utf8_lossy(list)
-            .lines()
-            .filter_map(|line| line.split_once('\t'))
-            .map(|(name, path)| (name.to_string(), path.to_string()))
-            .collect();
+        let hints = libraries(list);
         let file = self.file.try_clone()?;
         seal(&file)?;
         let library = open(&file).or_else(|first| {
@@ -78,6 +74,20 @@ impl Parcel {
         let base = load_address(&library)?;
         Ok(Image { parsed, base, file, library, rejected: Vec::new() })
     }
+}
+
+/// Reads a list of libraries: of each its name and where the host has it.
+fn libraries(list: &[u8]) -> HashMap<String, String> {
+    let list = String::from_utf8_lossy(list);
+    let lines = list.lines().filter_map(|line| line.split_once('\t'));
+    lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
+}
+
+/// Loads libraries on a thread of its own; what can't be loaded is told when an image
+/// needs it.
+pub fn preload(list: &[u8]) {
+    let hints = libraries(list);
+    std::thread::spawn(move || hints.keys().for_each(|name| find_library(name, &hints, 0)));
 }
 
 /// Keeps a library that an image brought in when the image goes: libomp's threads run on.

@@ -16,7 +16,7 @@
 
 use super::executor::Executor;
 use super::fault;
-use super::image::{Image, Parcel};
+use super::image::{self, Image, Parcel};
 use super::memory::Memory;
 use super::output::{self, Output};
 use super::schedule::{Item, Schedule};
@@ -444,6 +444,7 @@ impl Server {
                     self.link.set_fragment(fragment as usize);
                     outcome = self.memory.start(at, len);
                 }
+                Command::Preload { libraries } => image::preload(libraries),
                 Command::Discard { at, len } => self.memory.discard(at, len),
                 Command::Shutdown => ends = true,
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
@@ -646,7 +647,7 @@ impl Server {
                 Ok(())
             }
             Some(Command::Redirect { from, to }) => self.redirect(from, to),
-            Some(Command::Start { .. } | Command::Discard { .. } | Command::Shutdown) => {
+            Some(Command::Start { .. } | Command::Preload { .. } | Command::Discard { .. } | Command::Shutdown) => {
                 return Err(Error::new("the host put a command for the device into a queue"));
             }
         };

@@ -109,13 +109,14 @@ pub fn route(devices: &[usize]) -> Vec<Hop> {
 /// libraries (lines of name, tab, path: where the device may look for what the image
 /// needs); and the bytes of that list.
 pub fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
-    let mut parcel = Vec::with_capacity(file.len() + 8192);
-    parcel.extend_from_slice(file);
-    for (name, path) in loaded_libraries() {
-        parcel.extend_from_slice(format!("{name}\t{path}\n").as_bytes());
-    }
-    let libraries = (parcel.len() - file.len()) as u64;
-    (parcel, libraries)
+    let list = library_list(|_| true);
+    ([file, &list].concat(), list.len() as u64)
+}
+
+/// The libraries of this process with such names: lines of name, tab, path.
+pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
+    let libraries = loaded_libraries().into_iter().filter(|(name, _)| wanted(name));
+    libraries.flat_map(|(name, path)| format!("{name}\t{path}\n").into_bytes()).collect()
 }
 
 /// File name and path of every shared object in this process.

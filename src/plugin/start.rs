@@ -13,6 +13,7 @@ use crate::debug;
 use crate::link::Link;
 use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, launcher, meet, speaks_for_all};
+use crate::wire::MESSAGE_MAX;
 use crate::wire::command::Command;
 use crate::wire::hello::{Hello, Job, Role};
 use std::sync::Arc;
@@ -94,10 +95,15 @@ fn capacity(settings: &Settings, hellos: &[Hello], devices: &[usize], rank: usiz
     (bytes & !0xfff).max(1 << 20)
 }
 
-/// Finds addresses for all arenas that are free in every process.
+/// Finds addresses for all arenas that are free in every process. The devices hear at the
+/// same time what they can load before the first image comes: libomptarget brings libLLVM,
+/// which takes longer than all the rest.
 fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Space, Vec<Arc<Queue>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let mut last = Error::new("no addresses");
+    let needed = |name: &str| name.starts_with("libomp.so") || name.starts_with("libomptarget.so");
+    let mut libraries = super::image::library_list(needed);
+    libraries.truncate(MESSAGE_MAX / 2);
     for attempt in 0..space::ARENAS_TRIES {
         let start = space::ARENAS + attempt * space::ARENAS_STEP;
         let space = match Space::at(start, stride, capacities.len()) {
@@ -110,7 +116,10 @@ fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Spa
         let controls: Vec<_> = (0..capacities.len()).map(|n| Queue::new(0, n)).collect();
         for (n, queue) in controls.iter().enumerate() {
             let (at, len) = (space.arena(n), capacities[n]);
-            engine.control(queue, |w| w.push(Command::Start { at, len, fragment }))?;
+            engine.control(queue, |w| {
+                w.push(Command::Start { at, len, fragment });
+                w.push(Command::Preload { libraries: &libraries });
+            })?;
         }
         let mut failure = None;
         for queue in &controls {

@@ -77,6 +77,9 @@ pub enum Command<'a> {
     Move { image: u32 },
     /// 13: ends the device.
     Shutdown,
+    /// 17: loads libraries that every image will need, while there is time: lines of name,
+    /// tab, path on the host.
+    Preload { libraries: &'a [u8] },
     /// 14: calls of a function at address `from` shall reach the function that the
     /// pointer at address `to` names.
     Redirect { from: u64, to: u64 },
@@ -131,6 +134,10 @@ impl Writer<'_> {
                 self.op(10, &[u64::from(image), pair(rank, tag), len, libraries, to]);
             }
             Command::Load { image } => self.op(16, &[u64::from(image)]),
+            Command::Preload { libraries } => {
+                self.op(17, &[libraries.len() as u64]);
+                self.0.extend_from_slice(libraries);
+            }
             Command::Unload { image } => self.op(11, &[u64::from(image)]),
             Command::Move { image } => self.op(12, &[u64::from(image)]),
             Command::Shutdown => self.op(13, &[]),
@@ -148,7 +155,7 @@ pub const fn launch_len(args: usize) -> usize {
     17 + 8 * args
 }
 
-/// Bytes that any other command takes in a message, besides the bytes of a write.
+/// Bytes that any other command takes in a message, besides those of a write or preload.
 pub const COMMAND_MAX: usize = 41;
 
 /// No rank, where a rank may be.
@@ -250,6 +257,10 @@ impl<'a> Commands<'a> {
             12 => Command::Move { image: id(r.u64()?)? },
             13 => Command::Shutdown,
             14 => Command::Redirect { from: r.u64()?, to: r.u64()? },
+            17 => {
+                let len = r.u64()?;
+                Command::Preload { libraries: r.bytes(usize::try_from(len).unwrap_or(usize::MAX))? }
+            }
             16 => Command::Load { image: id(r.u64()?)? },
             _ => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
@@ -283,6 +294,7 @@ mod tests {
             Command::Start { at: n, len: !n, fragment: 1 + n % (1 << 30) },
             Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some(a / 2), None] },
             Command::Load { image: b },
+            Command::Preload { libraries: bytes },
             Command::Unload { image: a },
             Command::Move { image: b },
             Command::Shutdown,
@@ -302,7 +314,7 @@ mod tests {
                 let before = message.len();
                 Writer(&mut message).push(*c);
                 let limit = match c {
-                    Command::Write { bytes, .. } => COMMAND_MAX + bytes.len(),
+                    Command::Write { bytes, .. } | Command::Preload { libraries: bytes } => COMMAND_MAX + bytes.len(),
                     Command::Launch { args, .. } => launch_len(args.iter().len()),
                     _ => COMMAND_MAX,
                 };
