@@ -5,7 +5,7 @@ use crate::base::node::memfd;
 use crate::base::{Error, Result, elf, node};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::{Mmap, MmapMut, MmapOptions};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
@@ -77,17 +77,18 @@ impl Parcel {
 }
 
 /// Reads a list of libraries: of each its name and where the host has it.
-fn libraries(list: &[u8]) -> HashMap<String, String> {
+fn libraries(list: &[u8]) -> BTreeMap<String, String> {
     let list = String::from_utf8_lossy(list);
     let lines = list.lines().filter_map(|line| line.split_once('\t'));
     lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
 }
 
-/// Loads libraries on a thread of its own; what can't be loaded is told when an image
-/// needs it.
+/// Loads libraries in the order of their names, which has libomp before libomptarget: this
+/// uses it in its constructor without saying that it needs it. What can't be loaded is told
+/// when an image needs it.
 pub fn preload(list: &[u8]) {
     let hints = libraries(list);
-    std::thread::spawn(move || hints.keys().for_each(|name| find_library(name, &hints, 0)));
+    hints.keys().for_each(|name| find_library(name, &hints, 0));
 }
 
 /// Keeps a library that an image brought in when the image goes: libomp's threads run on.
@@ -138,7 +139,7 @@ fn open(file: &File) -> Result<Library> {
 
 /// Loads a library that the loader did not find for an image, from where the host
 /// process has it, after what it needs itself.
-fn find_library(name: &str, hints: &HashMap<String, String>, depth: u32) {
+fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) {
     // SAFETY: as in `open`.
     let load = |what: &str| unsafe { Library::open(Some(what), FLAGS) };
     if let Ok(found) = load(name) {

@@ -69,6 +69,8 @@ pub struct Server {
     images: RwLock<BTreeMap<u32, Image>>,
     /// Images that were received and not loaded.
     parcels: Mutex<BTreeMap<u32, Arc<Parcel>>>,
+    /// Libraries to be loaded when there is time.
+    preload: Mutex<Option<Vec<u8>>>,
     stubs: Mutex<Stubs>,
     executor: Box<dyn Executor>,
     output: Mutex<Output>,
@@ -129,6 +131,7 @@ impl Server {
             memory: Memory::default(),
             images: RwLock::default(),
             parcels: Mutex::default(),
+            preload: Mutex::default(),
             stubs: Mutex::default(),
             executor,
             output: Mutex::new(output),
@@ -356,11 +359,24 @@ impl Server {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(LOOKS) || idle.is_long() {
                 self.look_around(&idle);
+                self.preload(me);
                 if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
                     pulse = Instant::now();
                     self.check_host();
                 }
             }
+        }
+    }
+
+    /// Loads what images will need. Not on a thread that ends: libomp takes it for the
+    /// program's.
+    fn preload(&self, me: &mut Me) {
+        // Another thread may be at it.
+        let Some(mut libraries) = self.preload.try_lock() else { return };
+        if let Some(list) = libraries.take() {
+            let role = self.begin_long(me);
+            image::preload(&list);
+            self.end_long(me, role);
         }
     }
 
@@ -444,7 +460,7 @@ impl Server {
                     self.link.set_fragment(fragment as usize);
                     outcome = self.memory.start(at, len);
                 }
-                Command::Preload { libraries } => image::preload(libraries),
+                Command::Preload { libraries } => *self.preload.lock() = Some(libraries.to_vec()),
                 Command::Discard { at, len } => self.memory.discard(at, len),
                 Command::Shutdown => ends = true,
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
@@ -490,6 +506,8 @@ impl Server {
             self.drive_only();
             idle.pause(true);
         }
+        // MPI unloads libraries when it ends: not while another thread loads some.
+        let _loading = self.preload.lock();
         self.link.finish();
         quit(0)
     }
