@@ -8,7 +8,7 @@
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
 #   make setup                           install what Debian 12 lacks for all this
 #   make demo                            an example on two devices
-#   make bench [MPI=…] [DEVICES=1]       what regions and copies cost, see bench/README.md
+#   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         every test, or the suites named
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
@@ -20,7 +20,6 @@ MPI ?= openmpi
 MPICC ?= mpicc.$(MPI)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
-DEVICES ?= 1
 ROUNDS ?= 3
 
 build := build/$(MPI)$(if $(DEBUG),-debug)

@@ -80,8 +80,10 @@ mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
 if mpicc:
     config.available_features.add("mpicc")
 
-# lit starts tests in an almost empty environment.
+# lit starts tests in an almost empty environment; OMP_NUM_THREADS=8 is worth a run.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
+if "OMP_NUM_THREADS" in os.environ:
+    config.environment["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 if mpi == "openmpi" and os.getuid() == 0:
     config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
