@@ -345,8 +345,9 @@ impl Server {
                 // Without a spare thread a long kernel would end all receiving; on a lost
                 // device none runs, and there may be no spare left.
                 if self.spares.load(Ordering::Relaxed) > 0 || self.lost.load(Ordering::Relaxed) {
-                    self.execute(me, work);
+                    // Before: nobody shall ring for a thread that is in a kernel.
                     idle.reset();
+                    self.execute(me, work);
                     continue;
                 }
                 self.push_ready(work);

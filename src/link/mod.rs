@@ -550,3 +550,115 @@ impl Bulk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    type Mail = Arc<Mutex<Vec<VecDeque<(usize, u32, Vec<u8>)>>>>;
+
+    /// From whom, tag, room.
+    type Receive = (Option<usize>, u32, *mut u8, usize);
+
+    /// Ranks in one process: a send is done when it was copied.
+    struct Memory {
+        rank: usize,
+        mail: Mail,
+        /// By request; none if it is done.
+        receives: Vec<Option<Receive>>,
+    }
+
+    // SAFETY: the pointers are used by whoever has the transport, as those of MPI.
+    unsafe impl Send for Memory {}
+
+    const SENT: u64 = u64::MAX;
+
+    impl Transport for Memory {
+        unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, _: bool) -> Result<Request> {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(data, len) }.to_vec();
+            self.mail.lock()[to].push_back((self.rank, tag, bytes));
+            Ok(Request(SENT))
+        }
+        unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
+            self.receives.push(Some((from, tag, data, len)));
+            Ok(Request(self.receives.len() as u64 - 1))
+        }
+        fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+            if request.0 == SENT {
+                return Ok(Some(Received { from: self.rank, len: 0 }));
+            }
+            let slot = &mut self.receives[request.0 as usize];
+            let (from, tag, data, len) = slot.expect("a request is tested until it is done");
+            let mail = &mut self.mail.lock()[self.rank];
+            let found = mail.iter().position(|(f, t, _)| *t == tag && from.is_none_or(|from| from == *f));
+            let Some((from, _, bytes)) = found.and_then(|i| mail.remove(i)) else { return Ok(None) };
+            assert!(bytes.len() <= len, "a message is longer than its receive");
+            // SAFETY: the poster's promise.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
+            *slot = None;
+            Ok(Some(Received { from, len: bytes.len() }))
+        }
+        fn cancel(&mut self, _: Request) {}
+        fn finish(&mut self) {}
+        fn abort(&mut self, code: i32) -> ! {
+            panic!("aborted with {code}")
+        }
+    }
+
+    fn links(ranks: usize, frame: usize) -> Vec<Link> {
+        let mail: Mail = Arc::new(Mutex::new(vec![VecDeque::new(); ranks]));
+        let link = |rank| {
+            let transport = Memory { rank, mail: mail.clone(), receives: Vec::new() };
+            Link::new(Box::new(transport), 1000, Bells::default(), vec![frame; ranks]).unwrap()
+        };
+        (0..ranks).map(link).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_of_any_length_arrive_whole_and_in_order(
+            frame in 1usize..5000,
+            lens in prop::collection::vec((0usize..2, prop_oneof![0usize..20_000, Just(5000), 4990usize..5010]), 1..40)
+        ) {
+            let links = links(3, frame.max(500));
+            let content = |i: usize, len: usize| vec![i as u8; len];
+            for (i, &(from, len)) in lens.iter().enumerate() {
+                links[from].send(2, content(i, len)).unwrap();
+            }
+            let mut got = [Vec::new(), Vec::new()];
+            while links[2].drive(&mut |from, bytes| got[from].push(bytes.clone())).unwrap() == Progress::Made {}
+            for (from, got) in got.into_iter().enumerate() {
+                let sent = lens.iter().enumerate().filter(|(_, l)| l.0 == from).map(|(i, l)| content(i, l.1));
+                prop_assert!(got.into_iter().eq(sent));
+            }
+            // As many receives are posted as ever.
+            let state = links[2].state.lock();
+            prop_assert_eq!(state.posted.len() + state.read.len(), POSTED);
+        }
+
+        #[test]
+        fn bulk_data_goes_in_pieces(len in 1usize..20_000) {
+            let links = links(2, 4000);
+            let from: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+            let mut to = vec![0u8; len];
+            let done = Arc::new(AtomicUsize::new(0));
+            let count = || -> OnDone {
+                let done = done.clone();
+                Box::new(move |result| { result.unwrap(); done.fetch_add(1, Relaxed); })
+            };
+            // SAFETY: both outlive the transfer, which ends below.
+            let (out, room) = unsafe { (Span::new(from.as_ptr().cast_mut(), len), Span::new(to.as_mut_ptr(), len)) };
+            let tag = bulk_tag(9);
+            links[1].receive_bulk(Peer { rank: 0, tag }, room, count()).unwrap();
+            links[0].send_bulk(Peer { rank: 1, tag }, out, count()).unwrap();
+            while done.load(Relaxed) < 2 {
+                links[0].drive(&mut |_, _| {}).unwrap();
+                links[1].drive(&mut |_, _| {}).unwrap();
+            }
+            prop_assert_eq!(from, to);
+        }
+    }
+}

@@ -8,6 +8,9 @@ use std::ops::Range;
 
 /// Every allocation has a number of these for itself: cache lines.
 const ALIGN: u64 = 64;
+/// The least alignment, that of malloc: libomptarget packs what needs more than its own
+/// buffer has.
+const MALLOC_ALIGN: u64 = 16;
 /// Allocations from this size on have whole pages, so that they can be given back to the
 /// system.
 const PAGED: u64 = 64 << 10;
@@ -60,11 +63,11 @@ impl Arena {
         self.used
     }
 
-    /// Takes `size` bytes, or `None` if there is no hole large enough. They lie in their
-    /// first line as `like` does in its own, if there is room for that: copies between places
-    /// that differ in this take up to twice the time (docs/performance.md).
+    /// Takes `size` bytes, or `None` if there is no hole large enough. Large ones lie in their
+    /// first line as `like` does in its own, if there is room for that: large copies between
+    /// places that differ in this take up to twice the time (docs/performance.md).
     pub fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
-        let offset = like % ALIGN;
+        let offset = if size >= PAGED { like % ALIGN / MALLOC_ALIGN * MALLOC_ALIGN } else { 0 };
         let placed = size.checked_add(offset).and_then(|size| self.take(size));
         let (at, len) = match placed {
             Some((at, len)) => (at + offset, len),
@@ -199,8 +202,9 @@ mod tests {
         let mut a = arena(1 << 30);
         assert_eq!(a.alloc(1, 0).unwrap() % ALIGN, 0);
         assert_eq!(a.alloc(100_001, 0).unwrap() % PAGE, 0);
-        assert_eq!(a.alloc(7, 1000).unwrap() % ALIGN, 1000 % ALIGN);
+        assert_eq!(a.alloc(7, 1000).unwrap() % ALIGN, 0);
         assert_eq!(a.alloc(PAGED, 80).unwrap() % PAGE, 16);
+        assert_eq!(a.alloc(PAGED, 47).unwrap() % PAGE, 32);
         assert_eq!(a.alloc(3 * LARGE_PAGE, 16).unwrap() % LARGE_PAGE, 16);
     }
 

@@ -121,9 +121,12 @@ impl Plugin {
         let parsed = elf::Image::parse(file, device.hello.machine)?;
         let Coming { id, message, parcel } = self.send_image(device, file)?;
         let loaded = device.load(id, message, parsed, entries);
-        if let Some((parcel, queue)) = parcel {
-            self.engine.wait(&queue)?;
-            drop(parcel);
+        if let Some((parcel, queue)) = parcel
+            && let Err(e) = self.engine.wait(&queue)
+        {
+            // MPI may still read it.
+            std::mem::forget(parcel);
+            return Err(e);
         }
         let mut sent = self.sent_images.lock();
         if let Some(image) = sent.iter_mut().find(|i| i.id == id) {
