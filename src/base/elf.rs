@@ -6,8 +6,11 @@ use crate::base::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
 use goblin::elf::{header, sym};
+use memmap2::Mmap;
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 
 /// `e_machine` of this build (gABI numbers).
 pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
@@ -137,6 +140,15 @@ impl Image {
 
 fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
+}
+
+/// The bytes of a file. Only what is looked at is read: libLLVM has more than 100 MiB.
+///
+/// # Errors
+/// The system's.
+pub fn map(path: &Path) -> Result<Mmap> {
+    // SAFETY: a program or library in use; who cuts it short kills those who use it too.
+    Ok(unsafe { Mmap::map(&File::open(path)?)? })
 }
 
 /// The `DT_NEEDED` entries of any ELF file.

@@ -148,7 +148,7 @@ fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) {
         return;
     }
     let Some(path) = hints.get(name).filter(|_| depth < 16) else { return };
-    let needed = std::fs::read(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
+    let needed = elf::map(path.as_ref()).ok().and_then(|file| elf::needed_libraries(&file).ok());
     needed.iter().flatten().for_each(|dep| find_library(dep, hints, depth + 1));
     if let Ok(found) = load(path) {
         std::mem::forget(found);

@@ -20,13 +20,14 @@ use std::sync::Arc;
 
 /// True if the program or one of its libraries, this plugin aside, uses MPI itself.
 fn program_uses_mpi() -> bool {
-    if std::fs::read("/proc/self/exe").is_ok_and(|exe| elf::uses_mpi(&exe)) {
+    let uses_mpi = |path: &str| elf::map(path.as_ref()).is_ok_and(|file| elf::uses_mpi(&file));
+    if uses_mpi("/proc/self/exe") {
         return true;
     }
     super::image::loaded_libraries().into_iter().any(|(name, path)| {
         let own = name.starts_with("libomptarget.rtl.");
         let mpi = name.starts_with("libmpi") || name.starts_with("libopen-") || name.starts_with("libompitrace");
-        !own && !mpi && std::fs::read(path).is_ok_and(|file| elf::uses_mpi(&file))
+        !own && !mpi && uses_mpi(&path)
     })
 }
 
