@@ -10,6 +10,7 @@
 #   work     where the tests are built and run
 #   prefix   the plugin's build (16), or libomptarget's with the plugin in it (19)
 #   mpi      openmpi or mpich; absent: LLVM's own host plugin, without mpirun
+#   devices  how many devices a program gets; absent: one
 
 import os
 import subprocess
@@ -77,7 +78,7 @@ if param("mpi"):
     mpirun = {"openmpi": "mpirun.openmpi --oversubscribe", "mpich": "mpirun.mpich"}
     device = prefix + "/bin/llvm-offload-mpi-device"
     program = "sh -c 'exec \"$@\" 2>&1' sh %t"
-    launch = f"{mpirun[param('mpi')]} -np 1 {device} : -np 1 {program}"
+    launch = f"{mpirun[param('mpi')]} -np {param('devices', '1')} {device} : -np 1 {program}"
 
     # `not --crash` wants to see a program die of a signal, but mpirun lives on
     # and returns the host program's SIGABRT or SIGSEGV as a status: 134 or 139
