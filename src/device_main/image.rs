@@ -102,12 +102,16 @@ fn pin(name: &str) {
 
 /// Nobody, this process included, can change the file from here on.
 fn seal(file: &File) -> Result<()> {
-    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    let seals = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
     // SAFETY: the descriptor is open; the call takes plain numbers.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(Error::from(std::io::Error::last_os_error()).context("sealing an image")),
+    let add = |more: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals | more) } == 0;
+    // No writable mapping is left, so that both mean the same; but the second is refused while
+    // another process, to which the image is passed on, copies from it. The first is known
+    // since Linux 5.1.
+    if add(libc::F_SEAL_FUTURE_WRITE) || add(libc::F_SEAL_WRITE) {
+        return Ok(());
     }
+    Err(Error::from(std::io::Error::last_os_error()).context("sealing an image"))
 }
 
 /// A path of an open file that was never used before. The loader takes a known path for
