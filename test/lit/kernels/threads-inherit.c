@@ -3,7 +3,7 @@
 // core for the device, one for the host.
 //
 // RUN: %clang %s -o %t
-// RUN: env OMPTARGET_MPI_BIND=inherit %run1 --mpirun-arg=--bind-to --mpirun-arg=core %t
+// RUN: env -u OMP_NUM_THREADS OMPTARGET_MPI_BIND=inherit %run1 --mpirun-arg=--bind-to --mpirun-arg=core %t
 // REQUIRES: openmpi, multicore, plugin
 
 #ifndef _GNU_SOURCE

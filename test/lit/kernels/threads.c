@@ -4,7 +4,7 @@
 // all cores too.
 //
 // RUN: %clang %s -o %t
-// RUN: %run1 %t %cpus
+// RUN: env -u OMP_NUM_THREADS %run1 %t %cpus
 // REQUIRES: multicore
 
 #ifndef _GNU_SOURCE
