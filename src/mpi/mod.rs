@@ -19,7 +19,8 @@ pub const BULK_TAGS: u32 = 32_767 - TAG_BULK;
 
 /// How many bytes this library sends to a rank on its own node without asking it first.
 /// No MPI call tells; measured with messages of growing size: the round trip of 4032 bytes
-/// takes 1 us with Open MPI 4.1, that of 4096 takes 5.
+/// takes 1.7 us with Open MPI 4.1, that of 4064 takes 5.6; MPICH 4.0 steps between 8128 (2.4)
+/// and 8300 (6.1).
 pub fn eager_on_node() -> usize {
     if library().starts_with("Open MPI") { 4032 } else { 8128 }
 }
