@@ -100,7 +100,8 @@ fn pin(name: &str) {
     }
 }
 
-/// Nobody, this process included, can change the file from here on.
+/// Nobody, this process included, can change the file from here on; before Linux 5.1, while
+/// another process copies from it, nobody but who has this very descriptor.
 fn seal(file: &File) -> Result<()> {
     let seals = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
     // SAFETY: the descriptor is open; the call takes plain numbers.
@@ -108,7 +109,7 @@ fn seal(file: &File) -> Result<()> {
     // No writable mapping is left, so that both mean the same; but the second is refused while
     // another process, to which the image is passed on, copies from it. The first is known
     // since Linux 5.1.
-    if add(libc::F_SEAL_FUTURE_WRITE) || add(libc::F_SEAL_WRITE) {
+    if add(libc::F_SEAL_FUTURE_WRITE) || add(libc::F_SEAL_WRITE) || add(0) {
         return Ok(());
     }
     Err(Error::from(std::io::Error::last_os_error()).context("sealing an image"))

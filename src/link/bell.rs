@@ -11,11 +11,16 @@
 
 use crate::base::{Error, Result, node};
 use memmap2::{MmapOptions, MmapRaw};
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
+
+/// What the file is called, and what `/proc` makes of that.
+const NAME: &CStr = c"omptarget-mpi-bell";
+const LINK: &str = "/memfd:omptarget-mpi-bell";
 
 /// What the page holds. A file starts as zeros.
 #[repr(C)]
@@ -42,7 +47,7 @@ impl Bell {
     /// # Errors
     /// The system's.
     pub fn new() -> Result<Bell> {
-        let file = node::memfd(c"omptarget-mpi-bell", libc::MFD_ALLOW_SEALING)?;
+        let file = node::memfd(NAME, libc::MFD_ALLOW_SEALING)?;
         file.set_len(u64::from(node::page_size()))?;
         // Whoever maps it relies on its size.
         let seals = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
@@ -61,9 +66,12 @@ impl Bell {
     /// # Errors
     /// It can't be reached, or its numbers mean something else here (containers).
     pub fn of(pid: u32, descriptor: u32, nonce: u64) -> Result<Bell> {
-        let file = File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{descriptor}"))?;
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        // Looked at before it is opened: by mistake it could be anything of anybody.
+        let is_bell = std::fs::read_link(&path)?.to_string_lossy().starts_with(LINK);
+        let file = if is_bell { File::options().read(true).write(true).open(path)? } else { return Err(no_bell()) };
         if file.metadata()?.len() != u64::from(node::page_size()) {
-            return Err(Error::new("it is no bell"));
+            return Err(no_bell());
         }
         let bell = Bell::map(file)?;
         if bell.shared().nonce.load(Ordering::Relaxed) != nonce {
@@ -127,6 +135,11 @@ impl Bell {
     }
 }
 
+#[cold]
+fn no_bell() -> Error {
+    Error::new("it has no bell")
+}
+
 fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, limit: *const libc::timespec) {
     // SAFETY: the word outlives the call; the time is null or valid. A refusal is a sleep
     // that ends at once, or a wake-up that waits for the sleeper's limit.
@@ -185,6 +198,9 @@ mod tests {
         let (descriptor, nonce) = mine.name();
         assert!(Bell::of(std::process::id(), descriptor, nonce ^ 1).is_err());
         assert!(Bell::of(std::process::id(), 1_000_000, nonce).is_err());
+        let other = node::memfd(c"other", 0).unwrap();
+        other.set_len(node::page_size().into()).unwrap();
+        assert!(Bell::of(std::process::id(), other.as_raw_fd() as u32, 0).is_err());
         assert_eq!(mine.ringers(), 1);
     }
 

@@ -443,14 +443,7 @@ impl Device {
         (len, libraries): (u64, u64),
         to: [Option<u32>; 2],
     ) -> Result<(u64, Arc<Queue>)> {
-        let queue = Queue::new(self.new_queue_id(), self.number);
-        let mut open = queue.open.lock();
-        let command = Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to };
-        self.push(&queue, &mut open, command)?;
-        self.engine.close(&queue, &mut open)?;
-        let message = open.last;
-        drop(open);
-        Ok((message, queue))
+        self.apart(&[Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to }])
     }
 
     /// Loads the image that message `received` brings and returns the addresses of the
@@ -546,11 +539,10 @@ impl Device {
         self.images.lock().iter().rev().map(|l| l.id).collect()
     }
 
-    /// Unloads an image, if it is loaded; its addresses mean nothing from now on. The
-    /// device forgets it, as soon as message `received` has brought it.
+    /// Unloads an image; its addresses mean nothing from now on.
     ///
     /// # Errors
-    /// The device was lost.
+    /// An unload failed. A lost device has no images any more.
     pub fn unload(&self, id: u32, received: u64) -> Result<()> {
         let mut images = self.images.lock();
         if let Some(i) = images.iter().position(|l| l.id == id) {
@@ -559,13 +551,33 @@ impl Device {
             self.port().kernels.lock().retain(|at, _| !range.contains(at));
         }
         drop(images);
-        self.port().alive()?;
-        let queue = self.queue();
+        let Some(queue) = self.drop_image(id, received)? else { return Ok(()) };
+        self.engine.wait(&queue)?;
+        queue.take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Starts to drop an image, loaded or not, once message `received` has brought it; the
+    /// queue that does it, none on a lost device.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn drop_image(&self, id: u32, received: u64) -> Result<Option<Arc<Queue>>> {
+        if self.port().alive().is_err() {
+            return Ok(None);
+        }
+        let (_, queue) = self.apart(&[Command::Wait { seq: received }, Command::Unload { image: id }])?;
+        Ok(Some(queue))
+    }
+
+    /// Sends commands as a queue of their own; the number of the message, and the queue.
+    fn apart(&self, commands: &[Command<'_>]) -> Result<(u64, Arc<Queue>)> {
+        let queue = Queue::new(self.new_queue_id(), self.number);
         let mut open = queue.open.lock();
-        self.push(&queue, &mut open, Command::Wait { seq: received })?;
-        self.push(&queue, &mut open, Command::Unload { image: id })?;
+        commands.iter().try_for_each(|&c| self.push(&queue, &mut open, c))?;
+        self.engine.close(&queue, &mut open)?;
+        let message = open.last;
         drop(open);
-        self.synchronize(queue)
+        Ok((message, queue))
     }
 
     // ---- events ----------------------------------------------------------------

@@ -197,10 +197,12 @@ impl Plugin {
         sent[index].loaded = sent[index].loaded.saturating_sub(1);
         let gone = (sent[index].loaded == 0).then(|| sent.swap_remove(index));
         drop(sent);
-        let others = gone.into_iter().flat_map(|image| image.messages).enumerate();
-        let others = others.filter_map(|(n, message)| Some((&self.devices[n], message?)));
-        let all = [(device, received)].into_iter().chain(others);
-        all.filter(|(d, _)| d.port().alive().is_ok()).try_for_each(|(d, message)| d.unload(id, message))
+        for (n, message) in gone.into_iter().flat_map(|image| image.messages).enumerate() {
+            if let Some(message) = message {
+                self.devices[n].drop_image(id, message)?;
+            }
+        }
+        device.unload(id, received)
     }
 
     /// Unloads all images of a device, the last one first.

@@ -247,8 +247,8 @@ impl<'a> Commands<'a> {
             10 => {
                 let (image, (rank, tag)) = (id(r.u64()?)?, unpair(r.u64()?));
                 let (len, libraries, (left, right)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
-                if len == 0 || libraries > len {
-                    return Err(Error::new("an image's list of libraries is longer than the whole"));
+                if libraries >= len {
+                    return Err(Error::new("an image has no bytes besides its list of libraries"));
                 }
                 let to = [left, right].map(|rank| (rank != NOBODY).then_some(rank));
                 Command::Image { image, rank, tag, len, libraries, to }

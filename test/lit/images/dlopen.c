@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Libraries with target regions that come and go while the program runs: one is
 // opened and closed, another opened, both opened; the program's own regions go
-// on working throughout.
+// on working throughout. A third device gets all of them and loads none.
 //
 // LLVM 19 forgets the mappings of a library's globals when the library goes, with
 // its own host plugin too.
@@ -12,7 +12,7 @@
 // RUN: %clang -shared -fPIC -DNAME=blue -DSTEP=7 %S/Inputs/part.c -o %t.dir/libblue.so
 // RUN: %clang %s -o %t.dir/program
 // RUN: %run2 %t.dir/program %t.dir
-// RUN: %run2 %t.dir/program %t.dir late
+// RUN: %run3 %t.dir/program %t.dir late
 
 #include "offload.h"
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ static void *open_library(const char *name) {
   return library;
 }
 
-/// Counts three times on both devices with the library's function.
+/// Counts three times on the first two devices with the library's function.
 static void use(void *library, const char *function, int step) {
   int (*count)(int) = (int (*)(int))dlsym(library, function);
   CHECK(count != NULL);
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     need_devices(2);
   void *red = open_library("red");
   use(red, "red_count", 1);
-  need_devices(2);
+  CHECK(omp_get_num_devices() >= 2);
   dlclose(red);
   own_region();
   void *blue = open_library("blue");
