@@ -356,7 +356,7 @@ impl Server {
                 idle.reset();
                 continue;
             }
-            idle.pause(!self.link.has_bulk());
+            idle.pause(self.link.has_bulk());
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(LOOKS) || idle.is_long() {
                 self.look_around(&idle);
@@ -505,7 +505,7 @@ impl Server {
         let mut idle = self.link.idle(self.pace);
         while !self.link.is_flushed() {
             self.drive_only();
-            idle.pause(true);
+            idle.pause(false);
         }
         // MPI unloads libraries when it ends: not while another thread loads some.
         let _loading = self.preload.lock();
@@ -542,7 +542,7 @@ impl Server {
                 }
                 self.check_host();
                 self.drive_only();
-                idle.pause(true);
+                idle.pause(false);
             }
             idle.reset();
         }

@@ -30,6 +30,9 @@ const PORTION: u32 = 32;
 const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 /// The same where a bell ends it: what does not ring is no message and not urgent.
 const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// Time of yielding while bulk data is under way: many pieces' on a slow network, and
+/// yet short for a transfer that waits for a kernel on the other side.
+const BULK_PATIENCE: Duration = Duration::from_millis(10);
 
 /// One wait, from its beginning to the event.
 #[derive(Debug)]
@@ -75,8 +78,12 @@ impl<'a> Idle<'a> {
     }
 
     /// True if the next [`Idle::pause`] may sleep.
-    pub fn will_sleep(&self) -> bool {
-        self.elapsed() >= self.pace.patience
+    pub fn will_sleep(&self, bulk: bool) -> bool {
+        self.elapsed() >= self.patience(bulk)
+    }
+
+    fn patience(&self, bulk: bool) -> Duration {
+        if bulk { BULK_PATIENCE } else { self.pace.patience }
     }
 
     /// How long this wait has gone on, not counting its spinning.
@@ -84,32 +91,33 @@ impl<'a> Idle<'a> {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Passes a moment; `may_sleep` is false while something is known to be under way.
+    /// Passes a moment; `bulk` is true while bulk data is under way, which moves on only
+    /// if it is polled for, and does not ring.
     #[inline]
-    pub fn pause(&mut self, may_sleep: bool) {
+    pub fn pause(&mut self, bulk: bool) {
         if self.spins < self.pace.spins {
             self.spins += 1;
             std::hint::spin_loop();
         } else {
-            self.pause_long(may_sleep);
+            self.pause_long(bulk);
         }
     }
 
     #[cold]
-    fn pause_long(&mut self, may_sleep: bool) {
+    fn pause_long(&mut self, bulk: bool) {
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited < self.pace.patience || !may_sleep {
+        if waited < self.patience(bulk) {
             self.retract();
             std::thread::yield_now();
             return;
         }
+        let (least, most) = if bulk || self.bell.is_none() { SLEEP } else { SLEEP_BELL };
+        let sleep = (waited / PORTION).clamp(least, most);
         match (self.bell, self.announced.take()) {
             // One more poll comes first.
             (Some(bell), None) => self.announced = Some(bell.announce()),
-            (Some(bell), Some(announced)) => {
-                bell.sleep(announced, (waited / PORTION).clamp(SLEEP_BELL.0, SLEEP_BELL.1))
-            }
-            (None, _) => std::thread::sleep((waited / PORTION).clamp(SLEEP.0, SLEEP.1)),
+            (Some(bell), Some(announced)) => bell.sleep(announced, sleep),
+            (None, _) => std::thread::sleep(sleep),
         }
     }
 }

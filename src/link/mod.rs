@@ -317,7 +317,7 @@ impl Link {
         self.submit(Job::Bulk(Bulk { way, peer, span, started: 0, pieces, short: false, done: Some(done) }))
     }
 
-    /// True while bulk data is under way: not a time to sleep.
+    /// True while bulk data is under way, for [`Idle::pause`].
     pub fn has_bulk(&self) -> bool {
         self.unfinished_bulk.load(Relaxed) != 0
     }
@@ -378,6 +378,8 @@ impl Link {
             }
             Job::Bulk(mut bulk) => {
                 bulk.start_pieces(&mut *state.transport, self.fragment.load(Relaxed))?;
+                // The other end may have waited for it for long.
+                self.bells.ring(bulk.peer.rank);
                 state.bulk.push(bulk);
             }
         }

@@ -309,12 +309,12 @@ impl Engine {
                         break (Ok(()), true);
                     }
                     // Who sleeps does not drive: another waiter may be more in a hurry.
-                    Ok(_) if idle.will_sleep() && !self.link.has_bulk() => break (Ok(()), false),
+                    Ok(_) if idle.will_sleep(self.link.has_bulk()) => break (Ok(()), false),
                     Ok(_) => {
                         if self.hurried.load(Ordering::Relaxed) > 0 {
                             idle.crowd();
                         }
-                        idle.pause(!self.link.has_bulk());
+                        idle.pause(self.link.has_bulk());
                     }
                     Err(e) => break (Err(e), false),
                 }
@@ -332,7 +332,7 @@ impl Engine {
             if gave_way || (last_turn != 0 && turn != last_turn + 1 && is_patient(&mut begun)) {
                 self.nap(queue, done, true);
             } else {
-                idle.pause(true);
+                idle.pause(self.link.has_bulk());
             }
             last_turn = turn;
         }
@@ -515,7 +515,7 @@ impl Engine {
             }
             match self.poll() {
                 Ok(Progress::Made) => idle.reset(),
-                Ok(_) => idle.pause(true),
+                Ok(_) => idle.pause(false),
                 Err(_) => return,
             }
         }
