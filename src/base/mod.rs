@@ -4,6 +4,7 @@
 pub mod elf;
 pub mod error;
 pub mod log;
+pub mod manual;
 pub mod node;
 pub mod settings;
 
