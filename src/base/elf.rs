@@ -160,6 +160,17 @@ pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(elf.libraries.iter().map(ToString::to_string).collect())
 }
 
+/// The name that an ELF file gives itself (`DT_SONAME`).
+pub fn soname(bytes: &[u8]) -> Option<String> {
+    Elf::parse(bytes).ok()?.soname.map(ToString::to_string)
+}
+
+/// True if an ELF file offers others a symbol of this name.
+pub fn exports(bytes: &[u8], symbol: &str) -> bool {
+    let Ok(elf) = Elf::parse(bytes) else { return false };
+    elf.dynsyms.iter().any(|s| !s.is_import() && elf.dynstrtab.get_at(s.st_name) == Some(symbol))
+}
+
 /// True if an ELF file needs or contains an MPI library.
 pub fn uses_mpi(bytes: &[u8]) -> bool {
     let Ok(elf) = Elf::parse(bytes) else { return false };

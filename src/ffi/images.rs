@@ -126,30 +126,52 @@ unsafe fn text(string: *const c_char) -> String {
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }
 
-/// Loads an image on a device; null on failure.
+/// Loads an image on a device. LLVM 14 to 17 give two arguments and take a table of the
+/// image's entries, null on failure; LLVM 18 gives a third one, a handle to fill, and takes
+/// the lower half of the result as a status.
+///
+/// # Safety
+/// `image` points to an image descriptor of the program; `binary` is writable if LLVM 18's
+/// libomptarget calls. An argument that was not given is whatever the register holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_load_binary(
+    id: i32,
+    image: *mut DeviceImage,
+    binary: *mut DeviceBinary,
+) -> *mut TargetTable {
+    match how_to_load() {
+        // SAFETY: the caller's promise.
+        LoadBinary::Table => guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) }),
+        LoadBinary::Handle => {
+            // SAFETY: the caller's promise.
+            let status = unsafe { __tgt_rtl_mpi_load_binary(id, image, binary) };
+            ptr::without_provenance_mut(status.cast_unsigned() as usize)
+        }
+    }
+}
+
+/// Loads an image on a device; a table of its entries, which stays until the program's or
+/// library's images go.
 ///
 /// # Safety
 /// `image` points to an image descriptor of the program.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __tgt_rtl_load_binary(id: i32, image: *mut DeviceImage) -> *mut TargetTable {
-    guard("load_binary", ptr::null_mut(), || {
-        let device = plugin()?.device(id)?;
-        // SAFETY: the caller's promise; `bytes_of` refuses null.
-        let (file, host) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
-        let key = file.as_ptr() as usize;
-        let mut loaded = LOADED.lock();
-        if let Some(l) = loaded.iter_mut().find(|l| l.device == id && l.image == key) {
-            return Ok(&raw mut *l.table);
-        }
-        let (image_id, addresses) = load(device, file, host)?;
-        let on_device = |(e, at): (&OffloadEntry, u64)| OffloadEntry { addr: at as *mut c_void, ..*e };
-        let mut entries: Box<[OffloadEntry]> = host.iter().zip(addresses).map(on_device).collect();
-        let range = entries.as_mut_ptr_range();
-        let mut table = Box::new(TargetTable { entries_begin: range.start, entries_end: range.end });
-        let result = &raw mut *table;
-        loaded.push(LoadedImage { device: id, image: key, id: image_id, table, _entries: entries });
-        Ok(result)
-    })
+unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTable> {
+    let device = plugin()?.device(id)?;
+    // SAFETY: the caller's promise; `bytes_of` refuses null.
+    let (file, host) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
+    let key = file.as_ptr() as usize;
+    let mut loaded = LOADED.lock();
+    if let Some(l) = loaded.iter_mut().find(|l| l.device == id && l.image == key) {
+        return Ok(&raw mut *l.table);
+    }
+    let (image_id, addresses) = load(device, file, host)?;
+    let on_device = |(e, at): (&OffloadEntry, u64)| OffloadEntry { addr: at as *mut c_void, ..*e };
+    let mut entries: Box<[OffloadEntry]> = host.iter().zip(addresses).map(on_device).collect();
+    let range = entries.as_mut_ptr_range();
+    let mut table = Box::new(TargetTable { entries_begin: range.start, entries_end: range.end });
+    let result = &raw mut *table;
+    loaded.push(LoadedImage { device: id, image: key, id: image_id, table, _entries: entries });
+    Ok(result)
 }
 
 /// Loads an image on a device and makes a handle of it, as LLVM 18's `load_binary` does
@@ -167,7 +189,7 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceIm
         let (file, entries) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
         // SAFETY: the caller's promise.
         let binary = unsafe { binary.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
-        // Since LLVM 18 some entries are no symbols but `requires` directives.
+        // Since LLVM 19 some entries are no symbols but `requires` directives.
         let mut entries = entries.to_vec();
         entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
         let (image, _) = load(device, file, &entries)?;

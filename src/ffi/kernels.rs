@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels, and the queues that all work goes through.
 
+use super::memory::at_once;
 use super::types::*;
 use super::*;
 use crate::plugin::device::Device;
@@ -40,7 +41,43 @@ pub(super) unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<M
     unsafe { peek(info) }.ok_or(Error::Told)
 }
 
-/// Launches a kernel as a part of a queue.
+/// What is launched: a kernel, its arguments (places and offsets to add), and whether it
+/// takes one argument, an array of pointers to these.
+struct Launch<'a> {
+    entry: *mut c_void,
+    args: &'a [*mut c_void],
+    offsets: Option<&'a [isize]>,
+    array: bool,
+}
+
+impl Launch<'_> {
+    /// # Safety
+    /// `args` and `offsets` have `n` elements, but `offsets` may be null: then all are 0.
+    unsafe fn new<'a>(entry: *mut c_void, args: *mut *mut c_void, offsets: *mut isize, n: usize) -> Launch<'a> {
+        // SAFETY: the caller's promise; without arguments both may be null.
+        let (args, offsets) = unsafe {
+            let args = if n == 0 { &[][..] } else { std::slice::from_raw_parts(args, n) };
+            let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
+            (args, offsets)
+        };
+        Launch { entry, args, offsets, array: false }
+    }
+
+    fn on(&self, device: &Device, queue: &Arc<Queue>) -> Result<()> {
+        let entry = self.entry as u64;
+        if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
+            log::info(
+                device.number,
+                format_args!("Launching kernel {} with {} arguments", device.kernel_name(entry), self.args.len()),
+            );
+        }
+        let offset = |i| self.offsets.map_or(0, |offsets| offsets[i]);
+        let args = self.args.iter().enumerate().map(|(i, arg)| arg.wrapping_byte_offset(offset(i)) as u64);
+        device.launch(queue, entry, args, self.array)
+    }
+}
+
+/// Launches a kernel as a part of a queue. (For LLVM 16 and later.)
 ///
 /// # Safety
 /// `args` and `offsets` have as many elements as `kernel` says, but `offsets` may be null:
@@ -60,23 +97,100 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     guard("launch_kernel", FAIL, || {
         let device = plugin()?.device(id)?;
         // SAFETY: the caller's promise.
-        let (queue, args, offsets, version) = unsafe {
+        let (queue, launch) = unsafe {
             let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
-            let n = kernel.num_args as usize;
-            let args = if n == 0 { &[][..] } else { std::slice::from_raw_parts(args, n) };
-            let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
-            (queue_of(device, info)?, args, offsets, kernel.version)
+            let launch = Launch::new(entry, args, offsets, kernel.num_args as usize);
+            (queue_of(device, info)?, Launch { array: kernel.version >= ARRAY, ..launch })
         };
-        if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
-            log::info(
-                device.number,
-                format_args!("Launching kernel {} with {} arguments", device.kernel_name(entry as u64), args.len()),
-            );
-        }
-        let offset = |i| offsets.map_or(0, |offsets| offsets[i]);
-        let args = args.iter().enumerate().map(|(i, arg)| arg.wrapping_byte_offset(offset(i)) as u64);
-        done(device.launch(&queue, entry as u64, args, version >= ARRAY))
+        done(launch.on(device, &queue))
     })
+}
+
+/// Runs a kernel and waits for it. (This and the next three are for LLVM 14 and 15, which
+/// have no `launch_kernel`.)
+///
+/// # Safety
+/// `args` and `offsets` have `arg_num` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_run_target_region(
+    id: i32,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    arg_num: i32,
+) -> i32 {
+    guard("run_target_region", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let launch = unsafe { Launch::new(entry, args, offsets, to_count(arg_num)?) };
+        at_once(device, |queue| launch.on(device, queue))
+    })
+}
+
+/// Launches a kernel as a part of a queue.
+///
+/// # Safety
+/// `args` and `offsets` have `arg_num` elements; `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_run_target_region_async(
+    id: i32,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    arg_num: i32,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("run_target_region", FAIL, || {
+        let device = plugin()?.device(id)?;
+        // SAFETY: the caller's promise.
+        let (queue, launch) =
+            unsafe { (queue_of(device, info)?, Launch::new(entry, args, offsets, to_count(arg_num)?)) };
+        done(launch.on(device, &queue))
+    })
+}
+
+/// Runs a kernel and waits for it. Nothing is done with the teams, threads and iterations
+/// that the program asks for: the kernel asks libomp itself.
+///
+/// # Safety
+/// As `run_target_region`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_run_target_team_region(
+    id: i32,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    arg_num: i32,
+    _team_num: i32,
+    _thread_limit: i32,
+    _loop_tripcount: u64,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { __tgt_rtl_run_target_region(id, entry, args, offsets, arg_num) }
+}
+
+/// Launches a kernel as a part of a queue; the rest is as for `run_target_team_region`.
+///
+/// # Safety
+/// As `run_target_region_async`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_run_target_team_region_async(
+    id: i32,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    arg_num: i32,
+    _team_num: i32,
+    _thread_limit: i32,
+    _loop_tripcount: u64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { __tgt_rtl_run_target_region_async(id, entry, args, offsets, arg_num, info) }
+}
+
+fn to_count(n: i32) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::new(format!("a kernel with {n} arguments")))
 }
 
 /// Waits for everything in a queue.

@@ -10,7 +10,7 @@ use crate::plugin::queue::Queue;
 use std::sync::Arc;
 
 /// Does something on a queue of its own and waits for it.
-fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Result<i32> {
+pub(super) fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Result<i32> {
     let queue = device.queue();
     let called = call(&queue);
     done(device.synchronize(queue).and(called))
@@ -43,7 +43,7 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
     })
 }
 
-/// Gives memory back.
+/// Gives memory back. (LLVM 14 and 15 do not tell the kind; it is not needed.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_data_delete(id: i32, at: *mut c_void, _kind: i32) -> i32 {
     guard("data_delete", FAIL, || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What C sees: the `__tgt_rtl_*` functions of a libomptarget plugin, as LLVM 16 defines
-//! them in `omptargetplugin.h`.
+//! What C sees: the `__tgt_rtl_*` functions of a libomptarget plugin, those that LLVM 14 to
+//! 18 look for, and what `cmake/offload-plugin` needs for later ones.
 //!
 //! A function checks its arguments, catches panics, tells the user what failed, and
 //! calls one function below. No logic here.
@@ -8,12 +8,14 @@
 pub mod events;
 pub mod images;
 pub mod kernels;
+pub mod libomptarget;
 pub mod memory;
 pub mod start;
 pub mod types;
 
 use crate::base::{Error, Result, log};
 use crate::plugin::{self, Plugin};
+use libomptarget::LoadBinary;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,19 +80,28 @@ fn plugin() -> Result<&'static Plugin> {
             unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
             Some(plugin)
         }
-        Err(e) => {
-            if let Error::Text(text) = e {
-                log::error(text);
-            }
-            // The user asked for MPI devices; without them the program must not go on
-            // as if it had them. SAFETY: nothing of this process needs an orderly end.
-            unsafe { libc::_exit(1) }
-        }
+        Err(e) => give_up(e),
     });
     if FORKED.load(Ordering::Relaxed) {
         return Err(Error::new("a child process can't use the MPI devices of its parent"));
     }
     plugin.as_ref().ok_or(Error::Told)
+}
+
+/// Ends the process: the user asked for MPI devices, and without them the program must not
+/// go on as if it had them.
+fn give_up(e: Error) -> ! {
+    if let Error::Text(text) = e {
+        log::error(text);
+    }
+    // SAFETY: nothing of this process needs an orderly end.
+    unsafe { libc::_exit(1) }
+}
+
+/// How libomptarget calls `load_binary`; ends the process if that can't be known, for there
+/// is no other way to tell a caller that something failed.
+fn how_to_load() -> LoadBinary {
+    libomptarget::load_binary().unwrap_or_else(|e| give_up(e.context("this libomptarget can't use MPI devices")))
 }
 
 extern "C" fn on_fork() {

@@ -19,7 +19,10 @@ fn have_destructors(images: &[DeviceImage]) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_plugin() -> i32 {
     guard("starting", FAIL, || {
-        let _ = plugin();
+        if plugin().is_ok() {
+            // What can't work shall end here, not behind half a run.
+            how_to_load();
+        }
         Ok(SUCCESS)
     })
 }
@@ -76,11 +79,12 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
     })
 }
 
-/// Takes the program's `requires` directives.
+/// Takes the program's `requires` directives; 0, which LLVM 18 takes for success and no
+/// earlier one looks at.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
     note_requires(flags);
-    flags
+    SUCCESS.into()
 }
 
 pub(super) fn note_requires(flags: i64) {
@@ -105,6 +109,23 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
             notice_exit();
         }
         Ok(SUCCESS)
+    })
+}
+
+/// Refuses to record kernels, or to replay them. (LLVM 18 calls this when
+/// `LIBOMPTARGET_RECORD` is set, even if a plugin does not have it.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_initialize_record_replay(
+    id: i32,
+    _size: i64,
+    _at: *mut c_void,
+    _is_record: bool,
+    _save_output: bool,
+    _offset: *mut u64,
+) -> i32 {
+    guard("initialize_record_replay", FAIL, || {
+        let device = plugin()?.device(id)?;
+        Err(Error::new(format!("kernels of {} can't be recorded: unset LIBOMPTARGET_RECORD", device.name())))
     })
 }
 
