@@ -9,8 +9,12 @@ use crate::debug;
 use crate::plugin::device::Device;
 use crate::plugin::image::Entry;
 use std::ffi::{CStr, c_char};
+use std::ops::Range;
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
+
+/// Where images were of programs and libraries that have gone.
+pub(super) static GONE: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 pub(super) struct LoadedImage {
@@ -40,6 +44,11 @@ pub(super) unsafe fn images_of<'a>(desc: *const BinDesc) -> &'a [DeviceImage] {
             _ => &[],
         }
     }
+}
+
+/// Where an image lies.
+pub(super) fn range_of(image: &DeviceImage) -> Range<usize> {
+    image.image_start as usize..image.image_end as usize
 }
 
 /// The entries of an image.
@@ -74,6 +83,12 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
 pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i32 {
     guard("is_valid_binary", 0, || {
         let machine = plugin()?.device(0)?.hello.machine;
+        // SAFETY: the caller's promise.
+        if unsafe { image.as_ref() }.is_some_and(|i| GONE.lock().iter().any(|g| g.contains(&(i.image_start as usize))))
+        {
+            // LLVM 15 asks for these too, although their memory is no longer there.
+            return Ok(0);
+        }
         // SAFETY: the caller's promise.
         let checked = elf::check(unsafe { bytes_of(image) }?, machine);
         checked.as_ref().unwrap_or_else(|e| {
@@ -139,10 +154,12 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
     image: *mut DeviceImage,
     binary: *mut DeviceBinary,
 ) -> *mut TargetTable {
-    match how_to_load() {
-        // SAFETY: the caller's promise.
-        LoadBinary::Table => guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) }),
-        LoadBinary::Handle => {
+    match generation() {
+        Generation::Llvm14 | Generation::Llvm15 => {
+            // SAFETY: the caller's promise.
+            guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
+        }
+        Generation::Llvm18 => {
             // SAFETY: the caller's promise.
             let status = unsafe { __tgt_rtl_mpi_load_binary(id, image, binary) };
             ptr::without_provenance_mut(status.cast_unsigned() as usize)

@@ -193,14 +193,16 @@ fn to_count(n: i32) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::new(format!("a kernel with {n} arguments")))
 }
 
-/// Waits for everything in a queue.
+/// Waits for everything in a queue. Its device is the one to ask, which need not be `id`:
+/// LLVM 14 and 15 name the source of a copy between devices when the queue is the target's.
 ///
 /// # Safety
 /// `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) -> i32 {
     guard("synchronize", FAIL, || {
-        let device = plugin()?.device(id)?;
+        let plugin = plugin()?;
+        plugin.device(id)?;
         // SAFETY: the caller's promise; the queue was put there by `queue_of`, and the
         // async info gives its share up.
         let queue = unsafe {
@@ -209,7 +211,8 @@ pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) ->
             info.queue = ptr::null_mut();
             queue
         };
-        done(queue.map_or(Ok(()), |queue| device.synchronize(ManuallyDrop::into_inner(queue))))
+        let Some(queue) = queue.map(ManuallyDrop::into_inner) else { return Ok(SUCCESS) };
+        done(plugin.devices[queue.port].synchronize(queue))
     })
 }
 
@@ -220,12 +223,13 @@ pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_query_async(id: i32, info: *mut AsyncInfo) -> i32 {
     guard("query_async", FAIL, || {
-        let device = plugin()?.device(id)?;
+        let plugin = plugin()?;
+        plugin.device(id)?;
         // SAFETY: the caller's promise.
         let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
         // SAFETY: put there by `queue_of`.
         let Some(queue) = (unsafe { peek(info) }) else { return Ok(SUCCESS) };
-        let result = device.query(&queue);
+        let result = plugin.devices[queue.port].query(&queue);
         if !matches!(result, Ok(false)) {
             info.queue = ptr::null_mut();
             drop(ManuallyDrop::into_inner(queue));

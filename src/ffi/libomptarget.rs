@@ -2,9 +2,8 @@
 //! Which release of libomptarget loaded this library.
 //!
 //! Most calls are the same in all releases that load plugins by file name, LLVM 14 to 18,
-//! or differ in what is not looked at. `load_binary` is not: 18's fills a handle and returns
-//! a status where the others' returns a table, and no value means failure to both. From
-//! LLVM 19 on `cmake/offload-plugin` calls this library, and never calls `load_binary`.
+//! or differ in what is not looked at; [`Generation`] names what is not. From LLVM 19 on
+//! `cmake/offload-plugin` calls this library, and none of what differs.
 
 use crate::base::{Error, Result, elf};
 use crate::plugin::image::loaded_libraries;
@@ -12,13 +11,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// How this process's libomptarget calls `load_binary`.
+/// Releases that call this library alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoadBinary {
-    /// LLVM 14 to 17: with two arguments, for a table of addresses.
-    Table,
-    /// LLVM 18: with a third one, a handle to fill, for a status.
-    Handle,
+pub enum Generation {
+    /// LLVM 14: as 15, but what it retrieves must be there when `data_retrieve_async`
+    /// returns, for it writes pointers of the host into it before it synchronizes.
+    Llvm14,
+    /// LLVM 15 to 17: `load_binary` has two arguments and returns a table of addresses, null
+    /// on failure.
+    Llvm15,
+    /// LLVM 18: `load_binary` has a third argument, a handle to fill, and returns a status,
+    /// 0 on success. So no value means failure to all generations.
+    Llvm18,
 }
 
 /// What tells one libomptarget from another.
@@ -58,13 +62,14 @@ impl Traits {
 }
 
 /// Decides by all that are loaded (path and traits).
-fn decide(loaded: &BTreeMap<String, Traits>) -> Result<LoadBinary> {
+fn decide(loaded: &BTreeMap<String, Traits>) -> Result<Generation> {
     let advice = "use that of LLVM 14 to 18; for a later one see cmake/offload-plugin";
     let mut decision = None;
     for (path, traits) in loaded {
         let this = match traits.release() {
-            Some(14..=17) => LoadBinary::Table,
-            Some(18) => LoadBinary::Handle,
+            Some(14) => Generation::Llvm14,
+            Some(15..=17) => Generation::Llvm15,
+            Some(18) => Generation::Llvm18,
             Some(other) => {
                 return Err(Error::new(format!(
                     "{path} is of LLVM {other}, which loads no plugins this way: {advice}"
@@ -75,7 +80,7 @@ fn decide(loaded: &BTreeMap<String, Traits>) -> Result<LoadBinary> {
         if decision.is_some_and(|d| d != this) {
             let paths: Vec<&str> = loaded.keys().map(String::as_str).collect();
             return Err(Error::new(format!(
-                "these can't use one plugin in one process: {}; link the program and its libraries with one of them",
+                "these can't share a plugin in one process: {}; link the program and its libraries with one of them",
                 paths.join(", ")
             )));
         }
@@ -84,24 +89,21 @@ fn decide(loaded: &BTreeMap<String, Traits>) -> Result<LoadBinary> {
     decision.ok_or_else(|| Error::new(format!("no libomptarget.so is loaded in this process: {advice}")))
 }
 
-/// How this process's libomptarget calls `load_binary`.
-///
-/// # Errors
-/// There is none, an unknown one, or two that differ in this.
-pub fn load_binary() -> Result<LoadBinary> {
-    static DECISION: OnceLock<Result<LoadBinary>> = OnceLock::new();
-    let look = || {
+/// The generation of this process's libomptarget, or why there is none: no libomptarget,
+/// an unknown one, or two that differ.
+pub fn generation() -> &'static Result<Generation> {
+    static GENERATION: OnceLock<Result<Generation>> = OnceLock::new();
+    GENERATION.get_or_init(|| {
         let named = loaded_libraries().into_values().filter(|path| path.contains("libomptarget"));
         decide(&named.filter_map(|path| Traits::read(&path).map(|traits| (path, traits))).collect())
-    };
-    DECISION.get_or_init(look).clone()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn decided(sonames: &[(&str, bool, bool)]) -> Result<LoadBinary> {
+    fn decided(sonames: &[(&str, bool, bool)]) -> Result<Generation> {
         let traits = |&(soname, interop, kernels): &(&str, bool, bool)| {
             (format!("/lib/{soname}"), Traits { soname: soname.into(), interop, kernels })
         };
@@ -112,12 +114,12 @@ mod tests {
     fn releases_are_known_by_the_soname_and_14_by_what_it_exports() {
         let table = ["libomptarget.so.15", "libomptarget.so.16", "libomptarget.so.17", "libomptarget.so.17git"];
         for soname in table {
-            assert_eq!(decided(&[(soname, true, true)]), Ok(LoadBinary::Table), "{soname}");
+            assert_eq!(decided(&[(soname, true, true)]), Ok(Generation::Llvm15), "{soname}");
         }
         for soname in ["libomptarget.so.18", "libomptarget.so.18.1"] {
-            assert_eq!(decided(&[(soname, true, true)]), Ok(LoadBinary::Handle), "{soname}");
+            assert_eq!(decided(&[(soname, true, true)]), Ok(Generation::Llvm18), "{soname}");
         }
-        assert_eq!(decided(&[("libomptarget.so", true, false)]), Ok(LoadBinary::Table));
+        assert_eq!(decided(&[("libomptarget.so", true, false)]), Ok(Generation::Llvm14));
     }
 
     #[test]
@@ -140,7 +142,7 @@ mod tests {
             ("libomptarget.so.17", true, true),
             ("libomptarget.so.18.1", true, true),
         );
-        assert_eq!(decided(&[a, b]), Ok(LoadBinary::Table));
+        assert_eq!(decided(&[a, b]), Ok(Generation::Llvm15));
         let both = decided(&[a, c]).unwrap_err().to_string();
         assert!(both.contains("libomptarget.so.16, /lib/libomptarget.so.18.1"), "{both}");
     }

@@ -162,7 +162,11 @@ pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
         // SAFETY: the caller's promise.
         unsafe {
             let queue = queue_of(device, info)?;
-            done(plugin.retrieve(host.cast(), (device, target as u64), size, &queue))
+            plugin.retrieve(host.cast(), (device, target as u64), size, &queue)?;
+            done(match libomptarget::generation() {
+                Ok(Generation::Llvm14) => device.drain(&queue),
+                _ => Ok(()),
+            })
         }
     })
 }

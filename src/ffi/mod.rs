@@ -15,7 +15,7 @@ pub mod types;
 
 use crate::base::{Error, Result, log};
 use crate::plugin::{self, Plugin};
-use libomptarget::LoadBinary;
+use libomptarget::Generation;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,10 +98,11 @@ fn give_up(e: Error) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// How libomptarget calls `load_binary`; ends the process if that can't be known, for there
-/// is no other way to tell a caller that something failed.
-fn how_to_load() -> LoadBinary {
-    libomptarget::load_binary().unwrap_or_else(|e| give_up(e.context("this libomptarget can't use MPI devices")))
+/// Which libomptarget calls; ends the process if that can't be known, for there is no other
+/// way to tell any caller of `load_binary` that something failed.
+fn generation() -> Generation {
+    let failed = |e: &Error| give_up(e.clone().context("this libomptarget can't use MPI devices"));
+    *libomptarget::generation().as_ref().unwrap_or_else(failed)
 }
 
 extern "C" fn on_fork() {

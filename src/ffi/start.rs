@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Start and end: of the plugin, of devices, of what has images; and what is known of a device.
 
-use super::images::{LOADED, LoadedImage, entries_of, images_of};
+use super::images::{GONE, LOADED, LoadedImage, entries_of, images_of, range_of};
 use super::types::*;
 use super::*;
 use crate::debug;
@@ -21,7 +21,7 @@ pub extern "C" fn __tgt_rtl_init_plugin() -> i32 {
     guard("starting", FAIL, || {
         if plugin().is_ok() {
             // What can't work shall end here, not behind half a run.
-            how_to_load();
+            generation();
         }
         Ok(SUCCESS)
     })
@@ -46,7 +46,9 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
     // SAFETY: the caller's promise.
-    let destructors = have_destructors(unsafe { images_of(desc) });
+    let images = unsafe { images_of(desc) };
+    let destructors = have_destructors(images);
+    GONE.lock().retain(|g| !images.iter().map(range_of).any(|i| i.start < g.end && g.start < i.end));
     let early = !USED.load(Ordering::SeqCst);
     REGISTERED.lock().push(Registered { desc: desc as usize, needs_devices: destructors || early });
     if early {
@@ -65,9 +67,9 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         // SAFETY: the caller's promise.
         let images = unsafe { images_of(desc) };
         // What was loaded may be a part of what was registered: LLVM unpacks images.
-        let covers = |i: &DeviceImage, at| (i.image_start as usize..i.image_end as usize).contains(&at);
-        let gone = |l: &mut LoadedImage| images.iter().any(|i| covers(i, l.image));
+        let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
+        GONE.lock().extend(images.iter().map(range_of));
         REGISTERED.lock().retain(|r| r.desc != desc as usize);
         if EXITING.load(Ordering::SeqCst) || FORKED.load(Ordering::Relaxed) {
             // The devices will be gone before anyone misses the memory.
