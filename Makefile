@@ -32,11 +32,13 @@ cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 # $(call lay-out,FROM,TO): copies library, executable and headers to a prefix.
 # libomptarget 16 and older find a plugin by one of a few file names; the one of
 # a target that nobody has here leaves every stock plugin in place. Its folder
-# holds nothing else, to be safe on LD_LIBRARY_PATH.
+# holds nothing else, to be safe on LD_LIBRARY_PATH. LLVM 18 looks for no such name,
+# but for that of its own host plugin, which this must not hide from other releases.
 define lay-out
-@install -d '$2/lib/omptarget-mpi' '$2/bin' '$2/include'
+@install -d '$2/lib/omptarget-mpi/llvm18' '$2/bin' '$2/include'
 @install -m 755 '$1/libomptarget_mpi.so' '$2/lib/libomptarget.rtl.mpi.so'
 @ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
+@ln -sfn ../../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/llvm18/libomptarget.rtl.x86_64.so'
 @install -m 755 '$1/llvm-offload-mpi-device' '$2/bin/'
 @install -m 644 include/*.h '$2/include/'
 endef

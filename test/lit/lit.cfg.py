@@ -144,6 +144,7 @@ config.substitutions += [
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),
     ("%hostname", socket.gethostname()),
+    ("%loader-source", os.path.join(root, "test", "loader", "libomptarget.c")),
     ("%examples", os.path.join(root, "examples")),
     ("%cpus", str(cpus)),
     (r"\bFileCheck\b", tool("FileCheck")),
