@@ -367,7 +367,8 @@ int32_t __tgt_rtl_run_target_team_region_async(int32_t id,
                                                uint64_t loop_tripcount,
                                                struct __tgt_async_info *info);
 
-// Waits for everything in a queue.
+// Waits for everything in a queue. Its device is the one to ask, which need not be `id`:
+// LLVM 14 and 15 name the source of a copy between devices when the queue is the target's.
 //
 // # Safety
 // `info` is an async info of libomptarget.

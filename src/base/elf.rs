@@ -21,6 +21,9 @@ pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     header::EM_NONE
 };
 
+/// Bytes of the header of a 64-bit file, which [`check`] looks at.
+pub const HEADER: usize = 64;
+
 /// A symbol of an image: its address and size, both relative to where it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {

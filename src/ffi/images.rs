@@ -13,9 +13,6 @@ use std::ops::Range;
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
-/// Where images were of programs and libraries that have gone.
-pub(super) static GONE: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
-
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 pub(super) struct LoadedImage {
     pub(super) device: i32,
@@ -51,6 +48,17 @@ pub(super) fn range_of(image: &DeviceImage) -> Range<usize> {
     image.image_start as usize..image.image_end as usize
 }
 
+/// True if there is memory at all of these addresses.
+fn is_mapped(range: &Range<usize>) -> bool {
+    const PAGE: usize = 4096;
+    let start = range.start & !(PAGE - 1);
+    let mut pages = [0u8; 2];
+    debug_assert!(range.end - start <= pages.len() * PAGE);
+    // SAFETY: the call only looks, and writes a byte for each page, of which there are two
+    // at most.
+    unsafe { libc::mincore(start as *mut c_void, range.end - start, pages.as_mut_ptr()) == 0 }
+}
+
 /// The entries of an image.
 ///
 /// # Safety
@@ -84,13 +92,15 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
     guard("is_valid_binary", 0, || {
         let machine = plugin()?.device(0)?.hello.machine;
         // SAFETY: the caller's promise.
-        if unsafe { image.as_ref() }.is_some_and(|i| GONE.lock().iter().any(|g| g.contains(&(i.image_start as usize))))
-        {
-            // LLVM 15 asks for these too, although their memory is no longer there.
+        let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
+        let head = place.start..place.end.min(place.start + elf::HEADER);
+        if !head.is_empty() && !is_mapped(&head) {
+            // LLVM 15 and 18 ask for images of libraries that have gone too.
             return Ok(0);
         }
         // SAFETY: the caller's promise.
-        let checked = elf::check(unsafe { bytes_of(image) }?, machine);
+        let file = unsafe { bytes_of(image) }?;
+        let checked = elf::check(&file[..file.len().min(elf::HEADER)], machine);
         checked.as_ref().unwrap_or_else(|e| {
             debug!("an image is not for MPI devices: {e}");
             &()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Start and end: of the plugin, of devices, of what has images; and what is known of a device.
 
-use super::images::{GONE, LOADED, LoadedImage, entries_of, images_of, range_of};
+use super::images::{LOADED, LoadedImage, entries_of, images_of, range_of};
 use super::types::*;
 use super::*;
 use crate::debug;
@@ -48,7 +48,6 @@ pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
     // SAFETY: the caller's promise.
     let images = unsafe { images_of(desc) };
     let destructors = have_destructors(images);
-    GONE.lock().retain(|g| !images.iter().map(range_of).any(|i| i.start < g.end && g.start < i.end));
     let early = !USED.load(Ordering::SeqCst);
     REGISTERED.lock().push(Registered { desc: desc as usize, needs_devices: destructors || early });
     if early {
@@ -69,7 +68,6 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         // What was loaded may be a part of what was registered: LLVM unpacks images.
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
-        GONE.lock().extend(images.iter().map(range_of));
         REGISTERED.lock().retain(|r| r.desc != desc as usize);
         if EXITING.load(Ordering::SeqCst) || FORKED.load(Ordering::Relaxed) {
             // The devices will be gone before anyone misses the memory.
