@@ -191,6 +191,16 @@ impl Device {
         self.conclude(queue, waited)
     }
 
+    /// Sends what was collected and waits until all of it is done; the queue stays in use.
+    ///
+    /// # Errors
+    /// The first failure of anything in the queue.
+    pub fn drain(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.flush(queue)?;
+        self.engine.wait(queue)?;
+        self.judge(queue)
+    }
+
     /// Sends what was collected and tells whether all of it is done; if so, the queue
     /// is free.
     ///
@@ -211,19 +221,20 @@ impl Device {
     }
 
     fn conclude(&self, queue: Arc<Queue>, waited: Result<()>) -> Result<()> {
-        let failure = queue.take_failure();
+        let judged = self.judge(&queue);
         // A queue that never got idle (a broken link) must not be used again.
         if waited.is_ok() {
             self.release(queue);
         }
-        match failure {
-            Some(e) => {
-                // The program was promised results that it will not get.
-                self.port().lose();
-                Err(e)
-            }
-            None => waited,
-        }
+        judged.and(waited)
+    }
+
+    /// The failure of a queue, if something in it failed.
+    fn judge(&self, queue: &Queue) -> Result<()> {
+        let Some(e) = queue.take_failure() else { return Ok(()) };
+        // The program was promised results that it will not get.
+        self.port().lose();
+        Err(e)
     }
 
     // ---- transfers -------------------------------------------------------------

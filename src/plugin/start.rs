@@ -34,6 +34,11 @@ fn program_uses_mpi() -> bool {
 /// Why the stock plugin shall serve this process.
 fn reason_not_to_start() -> Option<&'static str> {
     let Some((_, size)) = launcher() else { return Some("") };
+    // LLVM 18 loads plugins all the same, in the device processes too, into which an image
+    // brings libomptarget.
+    if std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled")) {
+        return Some("");
+    }
     if size == Some(1) {
         return Some("the job has one process only");
     }
@@ -50,7 +55,7 @@ fn reason_not_to_start() -> Option<&'static str> {
 pub fn start() -> Result<Option<Plugin>> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str| {
-        debug!("no MPI devices: {}", if why.is_empty() { "not started by an MPI launcher" } else { why });
+        debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
         if !why.is_empty() && (mandatory || Settings::any_set()) && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead \
