@@ -90,7 +90,9 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i32 {
     guard("is_valid_binary", 0, || {
-        let machine = plugin()?.device(0)?.hello.machine;
+        if matches!(choice(), Choice::Stock) {
+            return Ok(0);
+        }
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
         let head = place.start..place.end.min(place.start + elf::HEADER);
@@ -100,7 +102,8 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         }
         // SAFETY: the caller's promise.
         let file = unsafe { bytes_of(image) }?;
-        let checked = elf::check(&file[..file.len().min(elf::HEADER)], machine);
+        // Devices are of the program's own kind: no others are met.
+        let checked = elf::check(&file[..file.len().min(elf::HEADER)], elf::MACHINE);
         checked.as_ref().unwrap_or_else(|e| {
             debug!("an image is not for MPI devices: {e}");
             &()

@@ -14,6 +14,7 @@ pub mod start;
 pub mod types;
 
 use crate::base::{Error, Result, log};
+use crate::plugin::start::Choice;
 use crate::plugin::{self, Plugin};
 use libomptarget::Generation;
 use parking_lot::Mutex;
@@ -21,22 +22,30 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What a function returns when it has done its work (`OFFLOAD_SUCCESS`).
 const SUCCESS: i32 = 0;
 /// What it returns otherwise (`OFFLOAD_FAIL`).
 const FAIL: i32 = !0;
 
-static PLUGIN: OnceLock<Option<Plugin>> = OnceLock::new();
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+/// The plugin with the devices of [`Choice::OnUse`].
+static SPAWNED: OnceLock<Plugin> = OnceLock::new();
 /// Programs and libraries with images that are registered now.
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 /// Some device was used.
 static USED: AtomicBool = AtomicBool::new(false);
 /// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
+/// Whether devices can't be used any more, and why.
+static CLOSED: AtomicU8 = AtomicU8::new(OPEN);
+/// They can.
+const OPEN: u8 = 0;
 /// This process is a child, by fork, of the one that started MPI.
-static FORKED: AtomicBool = AtomicBool::new(false);
+const FORKED: u8 = 1;
+/// The program has ended the MPI that was shared with it.
+const MPI_ENDED: u8 = 2;
 
 /// A program or library with images.
 struct Registered {
@@ -69,23 +78,59 @@ fn done(result: Result<()>) -> Result<i32> {
     result.map(|()| SUCCESS)
 }
 
-/// The plugin, started by the first call.
-fn plugin() -> Result<&'static Plugin> {
-    let plugin = PLUGIN.get_or_init(|| match plugin::start::start() {
-        Ok(None) => None,
-        Ok(Some(plugin)) => {
+/// Who serves this process; decided by the first call.
+fn choice() -> &'static Choice {
+    CHOICE.get_or_init(|| {
+        let choice = plugin::start::choose().unwrap_or_else(|e| give_up(e));
+        if !matches!(choice, Choice::Stock) {
             notice_exit();
             notice_exit_of_main_thread();
             // SAFETY: as for the exit handler.
             unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
-            Some(plugin)
         }
-        Err(e) => give_up(e),
-    });
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(Error::new("a child process can't use the MPI devices of its parent"));
+        choice
+    })
+}
+
+/// The plugin; its devices are started now if they were not yet.
+#[inline]
+fn plugin() -> Result<&'static Plugin> {
+    match CLOSED.load(Ordering::Relaxed) {
+        OPEN => {}
+        FORKED => return Err(Error::new("a child process can't use the MPI devices of its parent")),
+        _ => return Err(Error::new("the program has ended MPI: no target region can run after its MPI_Finalize")),
     }
-    plugin.as_ref().ok_or(Error::Told)
+    match choice() {
+        Choice::Ready(plugin) => Ok(plugin),
+        Choice::OnUse(devices) => Ok(SPAWNED.get_or_init(|| spawn(*devices).unwrap_or_else(|e| give_up(e)))),
+        Choice::Stock => Err(Error::Told),
+    }
+}
+
+/// The plugin, if its devices were started.
+fn started() -> Option<&'static Plugin> {
+    match CHOICE.get()? {
+        Choice::Ready(plugin) => Some(plugin),
+        Choice::OnUse(_) => SPAWNED.get(),
+        Choice::Stock => None,
+    }
+}
+
+fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) != OPEN
+}
+
+fn spawn(devices: usize) -> Result<Plugin> {
+    extern "C" fn on_mpi_end() {
+        guard("MPI_Finalize", (), || {
+            CLOSED.store(MPI_ENDED, Ordering::Relaxed);
+            if let Some(plugin) = SPAWNED.get() {
+                plugin.finish();
+            }
+            Ok(())
+        });
+    }
+    plugin::start::spawn(devices, on_mpi_end)
 }
 
 /// Ends the process: the user asked for MPI devices, and without them the program must not
@@ -106,14 +151,14 @@ fn generation() -> Generation {
 }
 
 extern "C" fn on_fork() {
-    FORKED.store(true, Ordering::Relaxed);
+    CLOSED.store(FORKED, Ordering::Relaxed);
 }
 
 /// Ends the devices and MPI, if nobody needs them any more.
 fn finish_if_unused() {
     if !REGISTERED.lock().iter().any(|r| r.needs_devices)
-        && !FORKED.load(Ordering::Relaxed)
-        && let Some(Some(plugin)) = PLUGIN.get()
+        && !is_closed()
+        && let Some(plugin) = started()
     {
         plugin.finish();
     }

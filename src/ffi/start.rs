@@ -19,7 +19,7 @@ fn have_destructors(images: &[DeviceImage]) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_plugin() -> i32 {
     guard("starting", FAIL, || {
-        if plugin().is_ok() {
+        if !matches!(choice(), Choice::Stock) {
             // What can't work shall end here, not behind half a run.
             generation();
         }
@@ -36,7 +36,13 @@ pub extern "C" fn __tgt_rtl_deinit_plugin() -> i32 {
 /// Number of MPI devices; 0 lets libomptarget use its own host plugin.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
-    guard("number_of_devices", 0, || Ok(plugin()?.devices.len() as i32))
+    guard("number_of_devices", 0, || {
+        Ok(match choice() {
+            Choice::Ready(plugin) => plugin.devices.len() as i32,
+            Choice::OnUse(devices) => *devices as i32,
+            Choice::Stock => 0,
+        })
+    })
 }
 
 /// A program or library with images appears.
@@ -69,12 +75,12 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
         REGISTERED.lock().retain(|r| r.desc != desc as usize);
-        if EXITING.load(Ordering::SeqCst) || FORKED.load(Ordering::Relaxed) {
+        if EXITING.load(Ordering::SeqCst) || is_closed() {
             // The devices will be gone before anyone misses the memory.
             finish_if_unused();
             return Ok(SUCCESS);
         }
-        let plugin = plugin()?;
+        let Some(plugin) = started() else { return Ok(SUCCESS) };
         done(gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id)))
     })
 }
@@ -133,10 +139,7 @@ pub extern "C" fn __tgt_rtl_initialize_record_replay(
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_deinit_device(id: i32) -> i32 {
     guard("deinit_device", FAIL, || {
-        if FORKED.load(Ordering::Relaxed) {
-            return Ok(SUCCESS);
-        }
-        let plugin = plugin()?;
+        let Some(plugin) = started().filter(|_| !is_closed()) else { return Ok(SUCCESS) };
         done(plugin.unload_all(plugin.device(id)?))
     })
 }

@@ -6,7 +6,7 @@ use super::engine::{Engine, Port, Target};
 use super::image::{Entry, Loaded};
 use super::queue::{Event, Open, Queue};
 use super::space::{Reservation, Space};
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result, elf, node};
 use crate::debug;
 use crate::link::{Peer, Span};
 use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_len};
@@ -85,7 +85,7 @@ impl Device {
             ("Rank", self.port().rank.to_string()),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),
-            ("Cores", h.cores.to_string()),
+            ("Cores", format!("{} ({})", h.cores.len(), node::ranges(&h.cores))),
             ("Memory of the device", format!("{} MiB", self.capacity() >> 20)),
             ("Memory of its node", format!("{} MiB", h.memory >> 20)),
             ("MPI library", h.mpi.clone()),

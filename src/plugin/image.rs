@@ -7,7 +7,7 @@ use crate::base::{Error, Result, elf};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An entry that libomptarget wants the device's address of.
@@ -117,6 +117,19 @@ pub fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
 pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     let libraries = loaded_libraries().into_iter().filter(|(name, _)| wanted(name));
     libraries.flat_map(|(name, path)| format!("{name}\t{path}\n").into_bytes()).collect()
+}
+
+/// The file that this very code was loaded from.
+pub fn own_path() -> Option<PathBuf> {
+    // SAFETY: dladdr_info is a plain record; the address is one of this library, and the
+    // name that comes back is a C string of the loader's.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let found = libc::dladdr(own_path as *const c_void, &mut info) != 0 && !info.dli_fname.is_null();
+        let path = found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())?;
+        // Slots are links to it.
+        std::fs::canonicalize(path).ok()
+    }
 }
 
 /// File name and path of every shared object in this process.
