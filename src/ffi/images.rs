@@ -95,7 +95,7 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         }
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        let head = place.start..place.end.min(place.start + elf::HEADER);
+        let head = place.start..place.end.min(place.start.saturating_add(elf::HEADER));
         if !head.is_empty() && !is_mapped(&head) {
             // LLVM 15 and 18 ask for images of libraries that have gone too.
             return Ok(0);

@@ -94,8 +94,8 @@ fn decide(loaded: &BTreeMap<String, Traits>) -> Result<Generation> {
 pub fn generation() -> &'static Result<Generation> {
     static GENERATION: OnceLock<Result<Generation>> = OnceLock::new();
     GENERATION.get_or_init(|| {
-        let named = loaded_libraries().into_values().filter(|path| path.contains("libomptarget"));
-        decide(&named.filter_map(|path| Traits::read(&path).map(|traits| (path, traits))).collect())
+        let named = loaded_libraries().into_iter().filter(|(name, _)| name.starts_with("libomptarget.so"));
+        decide(&named.filter_map(|(_, path)| Traits::read(&path).map(|traits| (path, traits))).collect())
     })
 }
 

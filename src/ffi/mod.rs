@@ -144,10 +144,14 @@ fn give_up(e: Error) -> ! {
 }
 
 /// Which libomptarget calls; ends the process if that can't be known, for there is no other
-/// way to tell any caller of `load_binary` that something failed.
+/// way to tell any caller of `load_binary` that something failed. Never panics.
 fn generation() -> Generation {
-    let failed = |e: &Error| give_up(e.clone().context("this libomptarget can't use MPI devices"));
-    *libomptarget::generation().as_ref().unwrap_or_else(failed)
+    let failed = |e: Error| give_up(e.context("this libomptarget can't use MPI devices"));
+    match catch_unwind(libomptarget::generation) {
+        Ok(Ok(generation)) => *generation,
+        Ok(Err(e)) => failed(e.clone()),
+        Err(_) => failed(Error::new("internal error, see above")),
+    }
 }
 
 extern "C" fn on_fork() {

@@ -142,10 +142,12 @@ pub fn loaded_libraries() -> BTreeMap<String, String> {
             (&mut *found.cast::<BTreeMap<String, String>>(), if name.is_null() { c"" } else { CStr::from_ptr(name) })
         };
         let path = name.to_string_lossy();
-        if path.starts_with('/')
-            && let Some(file) = Path::new(&*path).file_name()
+        // Only the kernel's own has a name without a folder; a folder may be relative.
+        if path.contains('/')
+            && let Ok(path) = std::path::absolute(Path::new(&*path))
+            && let Some(file) = path.file_name()
         {
-            found.insert(file.to_string_lossy().into_owned(), path.clone().into_owned());
+            found.insert(file.to_string_lossy().into_owned(), path.to_string_lossy().into_owned());
         }
         0
     }

@@ -14,6 +14,11 @@
 // RUN: %run2 --slot %slot/llvm18 %t.18/program > %t.out
 // RUN: FileCheck %s --input-file %t.out
 //
+// The loader knows this libomptarget by a relative path.
+// RUN: %clang %s -L%t.18 -Wl,-rpath,. -o %t.18/relative
+// RUN: cd %t.18 && %run2 --slot %slot/llvm18 ./relative > %t.out
+// RUN: FileCheck %s --input-file %t.out
+//
 // CHECK:      device 0: 10 sums
 // CHECK-NEXT: device 1: 10 sums
 // CHECK-NEXT: in an exit handler: 21
