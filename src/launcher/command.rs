@@ -136,7 +136,8 @@ impl Bind {
     }
 }
 
-fn list(hosts: &[(String, u32)]) -> String {
+/// Hosts with their numbers as launchers write them.
+pub fn list(hosts: &[(String, u32)]) -> String {
     hosts.iter().map(|(name, n)| format!("{name}:{n}")).collect::<Vec<_>>().join(",")
 }
 

@@ -107,6 +107,14 @@ impl Plan {
             let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
             device_environment.extend(set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f))));
         }
+        let spawns = own_mpi.is_some() && !options.info;
+        if spawns {
+            // Devices must not be ranks of its MPI_COMM_WORLD: it spawns them.
+            environment.push(("OMPTARGET_MPI_DEVICES".into(), devices.to_string().into()));
+            if !hosts.is_empty() {
+                environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
+            }
+        }
         let program_part = Part { ranks: options.ranks, environment, command, ..Part::default() };
         let device = vec![build.device.clone().into_os_string()];
         let device_part =
@@ -118,7 +126,7 @@ impl Plan {
             bind: options.bind,
             this_host: node::host_name(),
             // The program first: launchers give standard input to rank 0.
-            parts: vec![program_part, device_part],
+            parts: if spawns { vec![program_part] } else { vec![program_part, device_part] },
         };
         Ok(Plan { program, build, job, hosts })
     }

@@ -101,6 +101,8 @@ if os.getuid() == 0:
 clang = tool("clang-" + llvm)
 for name in ("OMPI_CC", "MPICH_CC"):
     config.environment[name] = clang
+for name in ("OMPI_CXX", "MPICH_CXX"):
+    config.environment[name] = tool("clang++")
 
 # run.py has a limit of its own for each job; this one catches all the rest.
 try:
@@ -126,10 +128,11 @@ if stock:
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
-    ("%clangxx", tool("clang++-" + llvm) + offload),
+    ("%clangxx", tool("clang++") + offload),
     ("%clang", clang + offload),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
+    ("%mpicxx", (mpicc or "mpicc").replace("mpicc", "mpicxx") + offload),
     ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
     ("%run1", run + " --ranks dh"),
