@@ -22,18 +22,17 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
-/// One OpenMP target device of a program: started by an MPI launcher, by itself or together
-/// with the program.
-///
-/// Each process of it is one device. llvm-offload-mpirun starts program and devices with all
-/// that they need; by hand it is
-///
-///     mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM
-///
-/// where PROGRAM needs the folder with libomptarget.rtl.ppc64.so of this build on its
-/// LD_LIBRARY_PATH.
+/// The command line. The manual page is made from this.
 #[derive(Debug, Parser)]
-#[command(name = "llvm-offload-mpi-device", verbatim_doc_comment, max_term_width = 100)]
+#[command(
+    name = "llvm-offload-mpi-device",
+    about = "One OpenMP target device of a program, reached over MPI",
+    long_about = "One OpenMP target device of a program, reached over MPI.\n\n\
+        Each process of it is one device. llvm-offload-mpirun starts program and devices with all that they need; \
+        by hand it is\n\n    mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM\n\n\
+        where PROGRAM needs the folder with libomptarget.rtl.ppc64.so of this build on its LD_LIBRARY_PATH.",
+    max_term_width = 100
+)]
 struct Options {
     /// Tell what this host has, and which of these libraries can't be loaded here
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
