@@ -173,10 +173,9 @@ def main():
         old = environment.get("LD_LIBRARY_PATH")
         if slot:
             set_here["LD_LIBRARY_PATH"] = slot + (":" + old if old else "")
-    directory = None
-    if args.no_files:
-        directory = set_here["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")
     environment.update(set_here)
+    # Its own: Open MPI fails if two jobs that start make the same folder.
+    directory = environment["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")
     line = command_line(args)
     before = shared_files()
     wrong, pids = [], set()
@@ -207,8 +206,7 @@ def main():
         kill_all(token)
         process.kill()
         process.wait()
-        if directory:
-            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
     if wrong:
         shown = ["%s=%s" % item for item in set_here.items()] + line
