@@ -7,6 +7,7 @@ use super::device::Device;
 use super::engine::{Engine, Port};
 use super::queue::Queue;
 use super::space::{self, Space};
+use super::watch::{Watch, Watching};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
@@ -76,7 +77,7 @@ pub fn start() -> Result<Option<Plugin>> {
     let ports = ranks.iter().enumerate().map(|(n, &r)| {
         Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
     });
-    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace));
+    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(&settings)));
     let capacities: Vec<u64> = ranks.iter().map(|&r| capacity(&settings, &hellos, &ranks, r)).collect();
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
@@ -85,7 +86,12 @@ pub fn start() -> Result<Option<Plugin>> {
         let at = space.arena(n);
         Device::new(n, hellos[r].clone(), engine.clone(), space.clone(), at..at + capacities[n], control)
     });
-    Ok(Some(Plugin::new(engine.clone(), space.clone(), devices.collect())))
+    let devices: Vec<Device> = devices.collect();
+    let host = &hellos[rank];
+    let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+    let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
+    let watch = Watch::begin(&settings, program, &devices)?;
+    Ok(Some(Plugin::new(engine.clone(), space.clone(), devices, watch)))
 }
 
 /// Bytes that a device may hand out: what the user says, or its share of its node's, in
