@@ -555,9 +555,10 @@ impl Device {
     /// An image or a library of it that can't be loaded there, or lacks an entry.
     pub fn load(&self, id: u32, received: u64, parsed: elf::Image, entries: &[Entry]) -> Result<Vec<u64>> {
         let queue = self.queue();
-        let since = clock::now();
+        let at = self.stamp();
         self.push(&queue, &mut queue.open.lock(), Command::Wait { seq: received })?;
-        self.note(&mut queue.open.lock(), since, What::Load);
+        self.note(&mut queue.open.lock(), at, What::Load);
+        let since = self.stamp();
         let mut answer = [0u8; 8];
         let mut result = self.ask(&queue, Command::Load { image: id }, &mut answer);
         // The device's place for the image must be free here too.
@@ -578,7 +579,7 @@ impl Device {
                 }
             }
         }
-        self.waited(&queue, (since, clock::now()), false);
+        self.waited(&queue, (since, self.stamp()), false);
         self.release(queue);
         result?;
         let (base, reserved) = reserved.ok_or_else(|| {

@@ -185,6 +185,8 @@ struct Seen {
     events: Vec<Event>,
     dropped: u64,
     journal: Journal,
+    /// Messages that were sent to learn all this.
+    asked: u64,
 }
 
 impl Seen {
@@ -298,6 +300,7 @@ impl Watch {
         let mut told = Ok(1);
         while matches!(told, Ok(1..)) {
             told = device.tell(Command::Recall, PATIENCE);
+            seen.asked += 1;
         }
         seen.add(device.port().take_records(), journal, |kernel| name::of_kernel(&device.kernel_name(kernel)));
         told.map(drop)
@@ -307,7 +310,9 @@ impl Watch {
     pub fn end(mut self, devices: &[Device]) {
         let mut views = Vec::new();
         for (device, watched) in devices.iter().zip(&self.watched) {
-            let messages = device.port().messages();
+            let (sent, received) = device.port().messages();
+            let asked = watched.seen.lock().asked;
+            let messages = (sent - watched.messages.0 - asked, received - watched.messages.1 - asked);
             let last = self.collect(device).and_then(|()| Moment::now(device));
             match last {
                 Ok(last) => views.push(self.view(device, watched, messages, last)),
@@ -349,7 +354,7 @@ impl Watch {
             device,
             times,
             error: times.host.length(first.error.max(last.error)),
-            messages: (messages.0 - watched.messages.0, messages.1 - watched.messages.1),
+            messages,
             seen,
         }
     }
