@@ -350,13 +350,7 @@ impl Watch {
         };
         let mut seen = std::mem::take(&mut *watched.seen.lock());
         seen.events.sort_by_key(|e| (e.begin, e.kind as u8));
-        View {
-            device,
-            times,
-            error: times.host.length(first.error.max(last.error)),
-            messages,
-            seen,
-        }
+        View { device, times, error: times.host.length(first.error.max(last.error)), messages, seen }
     }
 }
 
