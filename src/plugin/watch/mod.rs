@@ -22,8 +22,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Round trips of which the one with the least delay compares two clocks.
-const ROUND_TRIPS: usize = 100;
+/// Round trips of which the one with the least delay compares two clocks: so many if they
+/// take no longer than this, or else not less than so few.
+const ROUND_TRIPS: (u32, Duration, u32) = (10, Duration::from_millis(5), 100);
 /// How long a device may take to tell what it has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Notes that a queue keeps before it passes them on.
@@ -161,8 +162,12 @@ impl Moment {
     /// Asks a device what time it is: of several times that with the least delay, of which
     /// the answer is the middle.
     fn now(device: &Device) -> Result<Moment> {
-        let mut best: Option<Moment> = None;
-        for _ in 0..ROUND_TRIPS {
+        let (few, time, many) = ROUND_TRIPS;
+        let (since, mut best) = (Instant::now(), None::<Moment>);
+        for n in 0..many {
+            if n >= few && since.elapsed() > time {
+                break;
+            }
             let asked = clock::now();
             let there = device.tell(Command::Clock, PATIENCE)?;
             let delay = clock::now().saturating_sub(asked);
@@ -331,8 +336,8 @@ impl Watch {
                 let dropped = view.seen.dropped + view.seen.journal.dropped;
                 if dropped > 0 {
                     log::warning(format_args!(
-                        "the trace lacks the last {dropped} events of {}: \
-                         OMPTARGET_MPI_TRACE_EVENTS={} is how many are kept there and of it here",
+                        "the trace lacks {dropped} events of {}: the device and the program keep {} each \
+                         (OMPTARGET_MPI_TRACE_EVENTS sets how many)",
                         view.device.name(),
                         self.watching.events
                     ));
@@ -378,4 +383,63 @@ fn create(path: &Path) -> Result<File> {
     open().map_err(|e: std::io::Error| {
         Error::new(format!("the trace can't be written to OMPTARGET_MPI_TRACE={}: {e}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(what: &[What]) -> Notes {
+        let mut notes = Notes::default();
+        what.iter().enumerate().for_each(|(i, &w)| notes.asked(i as u64, w));
+        notes
+    }
+
+    #[test]
+    fn only_messages_with_something_in_them_are_noted() {
+        let mut n = notes(&[]);
+        n.sent(1);
+        assert!(n.list.is_empty());
+        n.asked(5, What::Submit(4));
+        n.sent(2);
+        n.sent(3);
+        n.waited((6, 9), 3);
+        n.sent(4);
+        let all: Vec<What> = n.list.iter().map(|n| n.what).collect();
+        assert_eq!(all, [What::Submit(4), What::Sent(2), What::Wait { end: 9, seq: 3 }]);
+    }
+
+    #[test]
+    fn a_journal_keeps_so_many_and_counts_the_rest() {
+        let mut journal = Journal::default();
+        let mut n = notes(&[What::Submit(1); 6]);
+        n.count((10, 30));
+        journal.take(3, &mut n, 8);
+        assert!(n.list.is_empty());
+        journal.take(4, &mut notes(&[What::Submit(2); 6]), 8);
+        let all = journal.take_all();
+        assert_eq!((all.notes[&3].len(), all.notes[&4].len(), all.dropped), (6, 2, 4));
+        assert_eq!(all.waited, Sum { count: 1, bytes: 0, time: 20 });
+        journal.take(3, &mut notes(&[What::Load]), 8);
+        assert_eq!((journal.notes[&3].len(), journal.dropped), (0, 1));
+    }
+
+    #[test]
+    fn kernels_are_told_by_name_not_by_address() {
+        let sum = |count| Sum { count, bytes: 0, time: 10 * count };
+        let told = |count| vec![Record::Kernel(0xa0, sum(count)), Record::Dropped(1)];
+        let journal = || {
+            let mut journal = Journal::default();
+            journal.take(1, &mut notes(&[What::Launch(0xa0)]), 9);
+            journal
+        };
+        let mut seen = Seen::default();
+        seen.add(told(2), journal(), |_| "red".to_string());
+        seen.add(told(3), journal(), |_| "blue".to_string());
+        seen.add(told(4), Journal::default(), |_| "red".to_string());
+        assert_eq!((seen.names, seen.kernels), (vec!["red".to_string(), "blue".to_string()], vec![sum(6), sum(3)]));
+        assert_eq!(seen.dropped, 3);
+        let launches: Vec<What> = seen.journal.notes[&1].iter().map(|n| n.what).collect();
+        assert_eq!(launches, [What::Launch(0), What::Launch(1)]);
+    }
 }
