@@ -4,24 +4,31 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// True if the system itself takes its time from the processor's counter: then that is the
-/// same on all cores and of constant rate.
-static COUNTER: LazyLock<bool> = LazyLock::new(|| {
+/// The processor's counter when this process first asked, if the system itself takes its time
+/// from there: then that is the same on all cores and of constant rate.
+#[cfg(target_arch = "x86_64")]
+static COUNTER: LazyLock<Option<u64>> = LazyLock::new(|| {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    cfg!(target_arch = "x86_64") && source.is_ok_and(|s| s.trim() == "tsc")
+    source.is_ok_and(|s| s.trim() == "tsc").then(counter)
 });
 
-/// Now, in ticks of this process: they never go back, begin anywhere, and are as long as
-/// two stamps of some other clock, taken with two of these, tell.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 processor has this instruction; it touches no memory.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Now, in ticks since this process first asked: they never go back, and are as long as two
+/// readings of some other clock, taken with two of these, tell.
 ///
-/// The processor's counter if it is a clock, for a stamp of [`Instant`] takes twice as long
-/// (docs/performance.md).
+/// It is the processor's counter if that is a clock, for a stamp of [`Instant`] takes twice as
+/// long (docs/performance.md).
 #[inline]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if *COUNTER {
-        // SAFETY: every x86-64 processor has this instruction; it touches no memory.
-        return unsafe { std::arch::x86_64::_rdtsc() };
+    if let Some(origin) = *COUNTER {
+        return counter().saturating_sub(origin);
     }
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     ORIGIN.elapsed().as_nanos() as u64

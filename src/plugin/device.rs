@@ -172,6 +172,7 @@ impl Device {
 
     fn release(&self, queue: Arc<Queue>) {
         let mut open = queue.open.lock();
+        // `take_journal` locks in the other order, but only queues that are idle already.
         if open.notes.are_many() {
             self.journal.lock().take(queue.id, &mut open.notes, self.engine.watching.events);
         }

@@ -28,7 +28,7 @@
 // CHECK-NEXT:  {{^ messages to the device +[0-9]+$}}
 // CHECK-NEXT:  {{^ messages from the device +[0-9]+$}}
 // CHECK-NEXT:  {{^ waits of the host +[0-9]+ +[0-9.]+ (us|ms|s)$}}
-// CHECK-NEXT:  {{^ peak memory 1122304$}}
+// CHECK-NEXT:  {{^ peak memory 1122(304|368)$}}
 // CHECK-NEXT:  {{^ regions that took most time$}}
 // CHECK-NEXT:  {{^ slow, line 60 +1 +[0-9.]+ (ms|s)$}}
 // CHECK-NEXT:  {{^ second, line 66 +1 +[0-9.]+ (ms|s)$}}
@@ -39,14 +39,14 @@
 // CHECK-NEXT:  {{^ device to host +1 +4 +[0-9.]+ (us|ms|s)$}}
 // CHECK-NEXT:  {{^ to other devices +0 +0 +0$}}
 // CHECK-NEXT:  {{^ from other devices +1 +65536 +[0-9.]+ (us|ms|s)$}}
-// CHECK:       {{^ peak memory 69632$}}
+// CHECK:       {{^ peak memory 69(632|696)$}}
 // CHECK-NEXT:  {{^ regions that took most time$}}
 // CHECK-NEXT:  {{^ need_devices, line [0-9]+ +1 +[0-9.]+ (us|ms|s)$}}
 // CHECK-NOT:   {{.}}
 //
 // An image that comes and is loaded; regions; five copies. LLVM 19 also takes the image
-// back, before the end.
-// MESSAGES: {{^ messages to the device +11[4-6]$}}
+// back before the end, and has 64 bytes of its own on each device.
+// MESSAGES: {{^ messages to the device +11[45]$}}
 //
 // FIVE:         regions that took most time
 // FIVE-COUNT-5: {{^ [a-z_]+, line [0-9]+ }}
