@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Seeing what happens: statistics and traces of what host and devices did.
 //!
-//! Queues take notes of what is asked of them (in memory of their own, so without a lock
-//! more), devices of what they do. Notes name kernels by address: they are collected before
+//! Queues take notes of what is asked of them (in memory of their own, so that threads do not
+//! wait for each other), devices of what they do. Notes name kernels by address: they are collected before
 //! an image goes, and at the end, when the devices' clocks are compared for the second time.
 
 mod name;
