@@ -13,6 +13,7 @@
 //! | 5 | [`ffi`] | the `__tgt_rtl_*` exports |
 //! | 4 | [`plugin`] | the host side: devices, queues, events, images |
 //! | 4 | [`device_main`] | the device side: arena, images, running kernels |
+//! | 4 | [`launcher`] | `llvm-offload-mpirun`: the command that starts a job |
 //! | 3 | [`link`] | ordered messages and bulk data between host and devices |
 //! | 2 | [`wire`] | every message, defined once, with its validator |
 //! | 1 | [`mpi`] | the only place that names MPI |
@@ -21,6 +22,7 @@
 pub mod base;
 pub mod device_main;
 pub mod ffi;
+pub mod launcher;
 pub mod link;
 pub mod mpi;
 pub mod plugin;

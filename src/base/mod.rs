@@ -5,6 +5,7 @@ pub mod clock;
 pub mod elf;
 pub mod error;
 pub mod log;
+pub mod manual;
 pub mod node;
 pub mod settings;
 

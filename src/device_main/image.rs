@@ -61,7 +61,9 @@ impl Parcel {
         let file = self.file.try_clone()?;
         seal(&file)?;
         let library = open(&file).or_else(|first| {
-            parsed.needed.iter().for_each(|name| find_library(name, &hints, 0));
+            for name in &parsed.needed {
+                find_library(name, &hints, 0);
+            }
             open(&file).map_err(|e| if e == first { e } else { e.context(first) })
         });
         let library = library.map_err(|e| {
@@ -88,7 +90,9 @@ fn libraries(list: &[u8]) -> BTreeMap<String, String> {
 /// when an image needs it.
 pub fn preload(list: &[u8]) {
     let hints = libraries(list);
-    hints.keys().for_each(|name| find_library(name, &hints, 0));
+    for name in hints.keys() {
+        find_library(name, &hints, 0);
+    }
 }
 
 /// Keeps a library that an image brought in when the image goes: libomp's threads run on.
@@ -143,21 +147,21 @@ fn open(file: &File) -> Result<Library> {
 }
 
 /// Loads a library that the loader did not find for an image, from where the host
-/// process has it, after what it needs itself.
-fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) {
+/// process has it, after what it needs itself; false if that is not possible.
+pub fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) -> bool {
     // SAFETY: as in `open`.
     let load = |what: &str| unsafe { Library::open(Some(what), FLAGS) };
     if let Ok(found) = load(name) {
         // Never unloaded: later images may need it too.
         std::mem::forget(found);
-        return;
+        return true;
     }
-    let Some(path) = hints.get(name).filter(|_| depth < 16) else { return };
+    let Some(path) = hints.get(name).filter(|_| depth < 16) else { return false };
     let needed = elf::map(path.as_ref()).ok().and_then(|file| elf::needed_libraries(&file).ok());
-    needed.iter().flatten().for_each(|dep| find_library(dep, hints, depth + 1));
-    if let Ok(found) = load(path) {
-        std::mem::forget(found);
+    for dependency in needed.iter().flatten() {
+        find_library(dependency, hints, depth + 1);
     }
+    load(path).map(std::mem::forget).is_ok()
 }
 
 fn load_address(library: &Library) -> Result<u64> {

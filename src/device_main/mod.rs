@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device side: a process that executes what its host sends, until the host ends.
 
+mod check;
 mod executor;
 mod fault;
 mod image;
@@ -13,53 +14,84 @@ mod watch;
 mod work;
 
 use crate::base::settings::Settings;
-use crate::base::{Error, Result, log};
+use crate::base::{Error, Result, log, manual, node};
 use crate::link::Link;
 use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, launcher, meet};
 use crate::wire::hello::{Hello, Job, Role};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-usage: mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM [ARGUMENTS]
+/// One OpenMP target device of a program: started by an MPI launcher, by itself or together
+/// with the program.
+///
+/// Each process of it is one device. llvm-offload-mpirun starts program and devices with all
+/// that they need; by hand it is
+///
+///     mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM
+///
+/// where PROGRAM needs the folder with libomptarget.rtl.ppc64.so of this build on its
+/// LD_LIBRARY_PATH.
+#[derive(Debug, Parser)]
+#[command(name = "llvm-offload-mpi-device", verbatim_doc_comment, max_term_width = 100)]
+struct Options {
+    /// Tell what this host has, and which of these libraries can't be loaded here
+    #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
+    check: Option<Vec<String>>,
 
-Each of the N processes is one OpenMP target device of PROGRAM, which needs the folder
-with libomptarget.rtl.ppc64.so of this build on its LD_LIBRARY_PATH.
-
-  -h, --help     this text
-  -V, --version  the version
-";
+    /// Print this manual page in roff.
+    #[arg(long, hide = true, exclusive = true)]
+    man: bool,
+}
 
 /// The executable.
 pub fn main() -> ExitCode {
-    match std::env::args_os().nth(1) {
-        Some(a) if a == "--help" || a == "-h" => print!("{USAGE}"),
-        Some(a) if a == "--version" || a == "-V" => {
-            println!("llvm-offload-mpi-device {} ({})", env!("CARGO_PKG_VERSION"), crate::mpi::library());
+    let version = format!("{} ({})", env!("CARGO_PKG_VERSION"), crate::mpi::library());
+    let command = Options::command().version(version.clone());
+    let matches = command.clone().get_matches();
+    let result = match Options::from_arg_matches(&matches) {
+        Ok(Options { man: true, .. }) => manual::print(command),
+        Ok(Options { check: Some(libraries), .. }) => {
+            do_not_offload();
+            node::undo_binding();
+            check::run(&format!("llvm-offload-mpi-device {version}"), &libraries);
+            Ok(())
         }
-        Some(a) => {
-            log::error(format_args!("unknown argument {}\n{USAGE}", a.to_string_lossy()));
-            return ExitCode::from(2);
-        }
-        None => {
-            let Err(e) = serve();
+        Ok(_) => serve().map(|never| match never {}),
+        Err(e) => e.exit(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
             if let Error::Text(text) = e {
                 log::error(text);
             }
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
+}
+
+/// Images bring their own libomptarget into this process; it must not look for devices
+/// here, whatever was inherited. To be called before any thread starts.
+fn do_not_offload() {
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
 }
 
 fn serve() -> Result<std::convert::Infallible> {
     if launcher().is_none() {
-        return Err(Error::new(format!("a device is started by an MPI launcher together with a program\n{USAGE}")));
+        return Err(Error::new(
+            "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
+             or mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM",
+        ));
     }
-    // SAFETY: no other thread runs yet. Images bring their own libomptarget into this
-    // process; it must not look for devices here, whatever was inherited.
-    unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
+    do_not_offload();
+    // Launchers pass these on to all processes of a job; they are meant for the program.
+    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: ignoring a signal needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
     // SAFETY: plain numbers. The launcher's end, however it comes, is this process's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let settings = Settings::from_env()?;

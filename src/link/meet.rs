@@ -107,6 +107,9 @@ pub fn meet(role: Role, settings: &Settings) -> Result<Meeting> {
         Ok(job) => {
             mpi.poll_without_yielding();
             let hellos: Vec<Hello> = hellos.into_iter().flatten().collect();
+            if hellos.iter().any(|h| h.node != hellos[0].node) {
+                mpi.spans_nodes();
+            }
             let bells = bells(bell, &hellos, &job, mpi.rank);
             let frame = mpi::eager_on_node();
             let near = |h: &Hello| if h.node == hellos[mpi.rank].node { frame } else { usize::MAX };

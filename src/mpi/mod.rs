@@ -34,6 +34,8 @@ pub struct Mpi {
     pub size: usize,
     /// See [`Mpi::poll_without_yielding`].
     yields_given_up: bool,
+    /// See [`Mpi::spans_nodes`].
+    finalizes: bool,
 }
 
 /// A send or receive under way: the bits of an MPI request handle, which is a number or
@@ -138,7 +140,14 @@ impl Mpi {
             ok("MPI_Comm_rank", sys::MPI_Comm_rank(comm, &mut rank))?;
             ok("MPI_Comm_size", sys::MPI_Comm_size(comm, &mut size))?;
         }
-        Ok(Mpi { comm, rank: rank as usize, size: size as usize, yields_given_up: false })
+        Ok(Mpi { comm, rank: rank as usize, size: size as usize, yields_given_up: false, finalizes: true })
+    }
+
+    /// Tells that not all ranks are on one node. MPICH 4.0 then hangs in `MPI_Finalize`, in
+    /// most runs of any program over TCP (UCX): one rank waits for another's progress, which
+    /// waits in PMI and makes none. Processes that end without it end well.
+    pub fn spans_nodes(&mut self) {
+        self.finalizes = !library().starts_with("MPICH");
     }
 
     fn null_comm() -> sys::MPI_Comm {
@@ -160,11 +169,15 @@ impl Mpi {
         // second call finds the null communicator.
         unsafe {
             if self.comm != Self::null_comm() {
-                self.comm = Self::null_comm();
+                let comm = std::mem::replace(&mut self.comm, Self::null_comm());
                 if self.yields_given_up {
                     set_yielding(true);
                 }
-                sys::MPI_Finalize();
+                if self.finalizes {
+                    sys::MPI_Finalize();
+                } else {
+                    sys::MPI_Barrier(comm);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! [`command`] messages; a device answers each with one [`reply`]; before either, all
 //! ranks exchange a [`hello`].
 
+pub mod check;
 pub mod command;
 pub mod hello;
 pub mod record;

@@ -60,6 +60,9 @@ config.test_source_root = here
 config.test_exec_root = os.path.join(
     root, "build", "lit", ("stock" if stock else mpi) + "-" + llvm)
 
+# Hosts made of namespaces (tools/hosts.py) are root's to make.
+if not stock and os.getuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
+    config.available_features.add("hosts")
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
@@ -85,7 +88,7 @@ config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
 if "OMP_NUM_THREADS" in os.environ:
     config.environment["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
-if mpi == "openmpi" and os.getuid() == 0:
+if os.getuid() == 0:
     config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
     config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
 for name in ("OMPI_CC", "MPICH_CC"):
@@ -123,12 +126,17 @@ config.substitutions += [
     ("%run1", run + " --ranks dh"),
     ("%run2", run + " --ranks ddh"),
     ("%run3", run + " --ranks dddh"),
+    # A command as it is: nothing is set for it.
+    ("%bare", run + " --no-mpirun --slot="),
     ("%run", run),
+    ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
+    ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
     ("%slot", os.path.join(prefix, "lib", "omptarget-mpi")),
     ("%other-device", other_device),
     ("%other-slot", os.path.join(other_prefix, "lib", "omptarget-mpi")),
     ("%device", device),
     ("%prefix", prefix),
+    ("%root", root),
     ("%line", "%s %s/line.py" % (sys.executable, tools)),
     ("%messages", "%s %s/messages.py" % (sys.executable, tools)),
     ("%trace", "%s %s/trace.py" % (sys.executable, tools)),

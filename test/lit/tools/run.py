@@ -167,9 +167,12 @@ def main():
     environment[MARK] = token
     set_here = {}
     if not args.stock:
-        slot = args.slot or os.path.join(args.prefix, "lib", "omptarget-mpi")
+        slot = args.slot
+        if slot is None:
+            slot = os.path.join(args.prefix, "lib", "omptarget-mpi")
         old = environment.get("LD_LIBRARY_PATH")
-        set_here["LD_LIBRARY_PATH"] = slot + (":" + old if old else "")
+        if slot:
+            set_here["LD_LIBRARY_PATH"] = slot + (":" + old if old else "")
     directory = None
     if args.no_files:
         directory = set_here["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Where devices go: hosts by name, and how many devices each gets.
+
+use crate::base::{Error, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// A host as the user names it, with the number given for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name or address.
+    pub name: String,
+    /// Devices that it may have.
+    pub slots: Option<u32>,
+}
+
+/// Reads `a,b:2`.
+///
+/// # Errors
+/// A host without a name, or a number that is none.
+pub fn parse_list(list: &str) -> Result<Vec<Host>> {
+    list.split(',').map(|item| parse_host(item.trim())).collect()
+}
+
+/// Reads lines of `a`, `a:2` or `a slots=2`, with comments from `#` on.
+///
+/// # Errors
+/// The file's, or a line's.
+pub fn read_file(path: &Path) -> Result<Vec<Host>> {
+    let in_file = |e: Error| e.context(path.display());
+    let text = std::fs::read_to_string(path).map_err(|e| in_file(e.into()))?;
+    let lines = text.lines().map(|l| l.split('#').next().unwrap_or("").trim()).filter(|l| !l.is_empty());
+    let hosts: Result<Vec<Host>> = lines.map(parse_host).collect();
+    hosts.map_err(in_file)
+}
+
+fn parse_host(text: &str) -> Result<Host> {
+    let (name, number) = match text.split_once(char::is_whitespace) {
+        // Other words are of other launchers (max_slots=…).
+        Some((name, words)) => (name, words.split_whitespace().find_map(|w| w.strip_prefix("slots="))),
+        // An address of IPv6 has colons of its own.
+        None => match text.split_once(':') {
+            Some((name, n)) if !n.contains(':') => (name, Some(n)),
+            _ => (text, None),
+        },
+    };
+    let slots = number.map(|n| n.parse().ok().filter(|&n| n > 0).ok_or_else(|| no_number(text))).transpose()?;
+    if name.is_empty() {
+        return Err(Error::new(format!("'{text}' names no host")));
+    }
+    Ok(Host { name: name.into(), slots })
+}
+
+fn no_number(text: &str) -> Error {
+    Error::new(format!("'{text}': a number of devices is 1 or more"))
+}
+
+/// The hosts of the batch system's allocation that this process runs in.
+///
+/// # Errors
+/// There is one, but it can't be read.
+pub fn of_allocation() -> Result<Vec<Host>> {
+    let host = |name: &str| Host { name: name.to_string(), slots: None };
+    if let Ok(list) = std::env::var("SLURM_JOB_NODELIST") {
+        let failed = |why: String| Error::new(format!("Slurm's allocation {list} can't be read: scontrol: {why}"));
+        let out = Command::new("scontrol").args(["show", "hostnames", &list]).output();
+        let out = out.map_err(|e| failed(e.to_string()))?;
+        if !out.status.success() {
+            return Err(failed(String::from_utf8_lossy(&out.stderr).trim().to_string()));
+        }
+        return Ok(String::from_utf8_lossy(&out.stdout).lines().map(host).collect());
+    }
+    if let Some(file) = std::env::var_os("PBS_NODEFILE") {
+        // A line for each core.
+        let mut hosts = read_file(Path::new(&file))?;
+        hosts.dedup();
+        return Ok(hosts);
+    }
+    Ok(Vec::new())
+}
+
+/// The number of devices, and on which hosts (none named: this one).
+///
+/// # Errors
+/// More devices than the hosts may have.
+pub fn place(hosts: &[Host], devices: Option<u32>, per_node: Option<u32>) -> Result<(u32, Vec<(String, u32)>)> {
+    if hosts.is_empty() {
+        return Ok((devices.or(per_node).unwrap_or(1), Vec::new()));
+    }
+    let free = hosts.iter().filter(|h| h.slots.is_none()).count() as u32;
+    let taken: u32 = hosts.iter().filter_map(|h| h.slots).sum();
+    // Who gives only the total wants it shared out.
+    let share = devices.map_or(1, |n| n.saturating_sub(taken).div_ceil(free.max(1)));
+    let most = |h: &Host| h.slots.or(per_node).unwrap_or(share);
+    let room: u32 = hosts.iter().map(most).sum();
+    let n = devices.unwrap_or(room);
+    if n > room {
+        return Err(Error::new(format!("{n} devices do not fit on the hosts, which may have {room}")));
+    }
+    let mut left = n;
+    let mut placed = Vec::new();
+    for host in hosts {
+        let here = most(host).min(left);
+        left -= here;
+        if here > 0 {
+            placed.push((host.name.clone(), here));
+        }
+    }
+    Ok((n, placed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(list: &str, devices: Option<u32>, per_node: Option<u32>) -> String {
+        match place(&parse_list(list).unwrap(), devices, per_node) {
+            Ok((n, hosts)) => {
+                let hosts: Vec<String> = hosts.iter().map(|(h, n)| format!("{h}:{n}")).collect();
+                format!("{n} {}", hosts.join(","))
+            }
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn devices_are_placed() {
+        assert_eq!(placed("a,b", None, None), "2 a:1,b:1");
+        assert_eq!(placed("a,b:3", None, None), "4 a:1,b:3");
+        assert_eq!(placed("a,b", None, Some(2)), "4 a:2,b:2");
+        assert_eq!(placed("a,b", Some(3), Some(2)), "3 a:2,b:1");
+        assert_eq!(placed("a,b,c", Some(7), None), "7 a:3,b:3,c:1");
+        assert_eq!(placed("a,b,c", Some(2), None), "2 a:1,b:1");
+        assert_eq!(placed("a:2,b:2", Some(5), None), "5 devices do not fit on the hosts, which may have 4");
+        assert_eq!(place(&[], None, None).unwrap(), (1, vec![]));
+        assert_eq!(place(&[], None, Some(4)).unwrap(), (4, vec![]));
+    }
+
+    #[test]
+    fn hosts_are_read() {
+        let h = |name: &str, slots| Host { name: name.into(), slots };
+        assert_eq!(parse_list("a, b:2").unwrap(), [h("a", None), h("b", Some(2))]);
+        assert_eq!(parse_list("fe80::1").unwrap(), [h("fe80::1", None)]);
+        assert_eq!(parse_host("n1 slots=4 max_slots=8").unwrap(), h("n1", Some(4)));
+        for bad in ["", "a,,b", "a:0", "a:x", ":3"] {
+            assert!(parse_list(bad).is_err(), "{bad}");
+        }
+    }
+}

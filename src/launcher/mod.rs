@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The launcher `llvm-offload-mpirun`: finds out what a program needs, and hands over to the
+//! MPI's own launcher. It never calls MPI itself.
+
+mod check;
+mod command;
+mod devices;
+mod hosts;
+mod install;
+mod options;
+mod program;
+
+use crate::base::{Error, Result, log, manual, node};
+use clap::{CommandFactory, Parser};
+use command::{Job, Part, quoted};
+use install::Build;
+use options::{LauncherKind, Options};
+use program::{Llvm, Program, which};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Variables whose names begin so mean something to a device.
+const FORWARDED: [&str; 4] = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
+
+/// The executable.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(code) => code,
+        Err(e) => {
+            log::error(e);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    if options.man {
+        return manual::print(Options::command()).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(plugin) = &options.print_devices {
+        return devices::print(plugin).map(|()| ExitCode::SUCCESS);
+    }
+    let plan = Plan::of(options)?;
+    if options.check {
+        return Ok(if check::run(&plan)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let words = plan.job.command()?;
+    if options.dry_run {
+        let line = quoted(&words);
+        std::io::stdout().write_all(&[line.as_encoded_bytes(), b"\n"].concat())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // From here on the MPI's launcher is this process: signals and the status are its own.
+    let e = Command::new(&words[0]).args(&words[1..]).exec();
+    Err(Error::from(e).context(format_args!("can't run {}", words[0].to_string_lossy())))
+}
+
+/// What is to be done, and with what.
+pub struct Plan {
+    /// What is run, if anything is.
+    pub program: Option<Program>,
+    /// The build that is used.
+    pub build: Build,
+    /// The job.
+    pub job: Job,
+    /// Hosts with their numbers of devices; none if all are on this one.
+    pub hosts: Vec<(String, u32)>,
+}
+
+impl Plan {
+    fn of(options: &Options) -> Result<Plan> {
+        let myself = std::env::current_exe().map_err(|e| Error::from(e).context("where is this program?"))?;
+        let program = options.command.first().map(|name| Program::find(name)).transpose()?;
+        let own_mpi = program.as_ref().and_then(|p| p.mpi);
+        let prefix = myself.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let builds = install::builds(prefix);
+        let srun = options.launcher == Some(LauncherKind::Srun);
+        let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, options.dry_run || srun)?;
+        let (kind, launcher) = launcher(options.launcher, &build)?;
+        let named = match (&options.hosts, &options.hostfile) {
+            (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
+            (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
+            _ => hosts::of_allocation()?,
+        };
+        let (devices, hosts) = hosts::place(&named, options.devices, options.devices_per_node)?;
+
+        let mut environment = Vec::new();
+        let mut command = options.command.clone();
+        if let (Some(program), false) = (&program, options.info) {
+            environment.extend(slot(program, &build, options.force || options.check)?);
+            command[0] = program.path.clone().into_os_string();
+        } else {
+            command = vec![myself.into(), "--print-devices".into(), build.plugin.clone().into()];
+        }
+        let mut device_environment = Vec::new();
+        if options.bind.is_some() {
+            let inherit = ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit"));
+            environment.push(inherit.clone());
+            device_environment.push(inherit);
+        }
+        if !hosts.is_empty() && kind == LauncherKind::Mpirun {
+            // Open MPI takes nothing of the environment to other hosts.
+            let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+            device_environment.extend(set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f))));
+        }
+        let program_part = Part { ranks: options.ranks, environment, command, ..Part::default() };
+        let device = vec![build.device.clone().into_os_string()];
+        let device_part =
+            Part { ranks: devices, hosts: hosts.clone(), environment: device_environment, command: device };
+        let job = Job {
+            kind,
+            launcher,
+            arguments: options.launcher_arg.clone(),
+            bind: options.bind,
+            this_host: node::host_name(),
+            // The program first: launchers give standard input to rank 0.
+            parts: vec![program_part, device_part],
+        };
+        Ok(Plan { program, build, job, hosts })
+    }
+}
+
+/// What the program's environment needs so that its libomptarget finds the plugin.
+fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String, OsString)>> {
+    let llvm = program.llvm();
+    if llvm.is_none() && program.is_elf && !force {
+        return Err(Error::new(format!(
+            "{} was not built for offloading: it is linked with no libomptarget; compile and link it with \
+             clang -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu (--force starts it nevertheless)",
+            program.path.display()
+        )));
+    }
+    let Some(folder) = build.slot(llvm.unwrap_or(Llvm::Unknown))? else { return Ok(None) };
+    let mut path = folder.into_os_string();
+    if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|p| !p.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    Ok(Some(("LD_LIBRARY_PATH".into(), path)))
+}
+
+/// What starts the processes: what the user says, or the MPI's own launcher, or srun.
+fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind, PathBuf)> {
+    let own_kind = match build.family {
+        install::Family::OpenMpi => LauncherKind::Mpirun,
+        install::Family::Mpich => LauncherKind::Mpiexec,
+    };
+    let srun = || which(OsStr::new("srun")).map(|path| (LauncherKind::Srun, path));
+    let own = || build.family.launcher().map(|path| (own_kind, path));
+    let found = match asked {
+        Some(LauncherKind::Srun) => srun(),
+        Some(kind) if kind != own_kind => {
+            return Err(Error::new(format!("--launcher: that is not the launcher of {}", build.family)));
+        }
+        Some(_) => own(),
+        None => own().or_else(srun),
+    };
+    found.ok_or_else(|| Error::new(format!("no launcher for {} was found: is it on the PATH?", build.family)))
+}

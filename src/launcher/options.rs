@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The launcher's command line. Its man page is made from this.
+
+use clap::{Parser, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Run a program with its OpenMP target devices on this or other machines, over MPI.
+///
+/// Starts PROGRAM, built by clang with -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu, together
+/// with device processes that execute its target regions. Finds out which MPI and which
+/// release of LLVM's libomptarget to use, and hands over to that MPI's own launcher: arguments,
+/// input, output, signals and the exit status are PROGRAM's as that launcher passes them on.
+#[derive(Debug, Parser)]
+#[command(name = "llvm-offload-mpirun", version, max_term_width = 100)]
+pub struct Options {
+    /// Devices; by default those of --devices-per-node on each host [default: 1 for each]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub devices: Option<u32>,
+
+    /// Processes of PROGRAM; they share the devices, or, if PROGRAM uses MPI itself, each rank
+    /// gets as many of its own
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: u32,
+
+    /// Hosts for the devices, each with how many it may have: a,b:2. By default those of the
+    /// Slurm or PBS allocation that this runs in, or this host
+    #[arg(long, value_name = "LIST")]
+    pub hosts: Option<String>,
+
+    /// The same, one host per line: "a", "a:2" or "a slots=2"
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    pub hostfile: Option<PathBuf>,
+
+    /// Devices on each host that --hosts and --hostfile give no number for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub devices_per_node: Option<u32>,
+
+    /// What each process is bound to; by default devices share out their node's cores
+    #[arg(long, value_enum, value_name = "UNIT")]
+    pub bind: Option<Bind>,
+
+    /// The MPI to use if builds for several are installed; by default the one that PROGRAM is
+    /// linked with, else the one of the llvm-offload-mpi-device beside this program
+    #[arg(long, value_name = "NAME")]
+    pub mpi: Option<String>,
+
+    /// What starts the processes; by default the MPI's mpirun or mpiexec, else srun
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub launcher: Option<LauncherKind>,
+
+    /// An argument for that launcher itself; may be given several times
+    #[arg(short = 'a', long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub launcher_arg: Vec<OsString>,
+
+    /// Start PROGRAM even if it does not look as if it was built for offloading
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print the command instead of running it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Tell whether all that is needed is there on every host, and what to do about what is not
+    #[arg(long, conflicts_with_all = ["dry_run", "info"])]
+    pub check: bool,
+
+    /// Start the devices and print what each is; needs no PROGRAM
+    #[arg(long)]
+    pub info: bool,
+
+    /// Print this manual page in roff.
+    #[arg(long, hide = true, exclusive = true)]
+    pub man: bool,
+
+    /// Prints the devices of the plugin in this file; runs as a rank for --info.
+    #[arg(long, hide = true, value_name = "PLUGIN")]
+    pub print_devices: Option<PathBuf>,
+
+    /// The program to run and its arguments
+    #[arg(
+        value_names = ["PROGRAM", "ARGUMENT"],
+        trailing_var_arg = true,
+        required_unless_present_any = ["check", "info", "man", "print_devices"]
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// What a process can be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Bind {
+    /// Nothing: it may use all cores.
+    None,
+    /// A core.
+    Core,
+    /// A NUMA node.
+    Numa,
+    /// A socket.
+    Socket,
+}
+
+/// What starts processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LauncherKind {
+    /// Open MPI's mpirun.
+    Mpirun,
+    /// Hydra, the mpiexec of MPICH.
+    Mpiexec,
+    /// Slurm's srun.
+    Srun,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_sound() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        let o = Options::parse_from(["llvm-offload-mpirun", "-n", "2", "./p", "-n", "3", "--", "--help"]);
+        assert_eq!((o.devices, o.command), (Some(2), ["./p", "-n", "3", "--", "--help"].map(OsString::from).to_vec()));
+        let o = Options::parse_from(["llvm-offload-mpirun", "--", "-p", "x"]);
+        assert_eq!(o.command, ["-p", "x"]);
+        assert!(Options::try_parse_from(["llvm-offload-mpirun"]).is_err());
+        assert!(Options::try_parse_from(["llvm-offload-mpirun", "-n", "0", "./p"]).is_err());
+    }
+}
