@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Round trips of which the one with the least delay compares two clocks: so many if they
 /// take no longer than this, or else not less than so few.
-const ROUND_TRIPS: (u32, Duration, u32) = (10, Duration::from_millis(5), 100);
+const ROUND_TRIPS: (u32, Duration, u32) = (10, Duration::from_millis(20), 100);
 /// How long a device may take to tell what it has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Notes that a queue keeps before it passes them on.
