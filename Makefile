@@ -32,9 +32,12 @@ cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 # $(call lay-out,FROM,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
 # plugin by one of a few file names; the one of a target that nobody has here leaves every
-# stock plugin in place. Its folder holds nothing else, to be safe on LD_LIBRARY_PATH.
+# stock plugin in place. LLVM 18 looks for no such name, but for that of its own host plugin,
+# which this must not hide from other releases. These folders hold nothing else, to be safe
+# on LD_LIBRARY_PATH.
 define lay-out
 @install -d '$2/bin' '$2/include' '$2/share/man/man1' \
+  '$2/lib/omptarget-mpi/llvm18' \
   '$2/lib/omptarget-mpi/$(MPI)/llvm17' '$2/lib/omptarget-mpi/$(MPI)/llvm18'
 @install -m 755 '$1/libomptarget_mpi.so' '$2/lib/omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so'
 @install -m 755 '$1/llvm-offload-mpi-device' '$2/lib/omptarget-mpi/$(MPI)/'
@@ -42,6 +45,7 @@ define lay-out
 @ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/$(MPI)/llvm17/libomptarget.rtl.ppc64.so'
 @ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/$(MPI)/llvm18/libomptarget.rtl.x86_64.so'
 @ln -sfn $(MPI)/libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
+@ln -sfn ../$(MPI)/libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/llvm18/libomptarget.rtl.x86_64.so'
 @ln -sfn omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so '$2/lib/libomptarget.rtl.mpi.so'
 @ln -sfn ../lib/omptarget-mpi/$(MPI)/llvm-offload-mpi-device '$2/bin/llvm-offload-mpi-device'
 @install -m 644 include/*.h '$2/include/'

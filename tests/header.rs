@@ -18,12 +18,10 @@ fn generated() -> String {
          #define OMPTARGET_MPI_LAUNCHER_VARIABLES \"{}\"",
         LAUNCHER_VARIABLES.join(" ")
     ));
-    let bindings = cbindgen::Builder::new()
-        .with_config(config)
-        .with_src(root.join("src/ffi/mod.rs"))
-        .with_src(root.join("src/ffi/types.rs"))
-        .generate()
-        .unwrap();
+    let sources = ["start", "images", "memory", "kernels", "events", "types"];
+    let builder = cbindgen::Builder::new().with_config(config);
+    let bindings = sources.iter().fold(builder, |b, s| b.with_src(root.join(format!("src/ffi/{s}.rs"))));
+    let bindings = bindings.generate().unwrap();
     let mut text = Vec::new();
     bindings.write(&mut text);
     String::from_utf8(text).unwrap()

@@ -21,6 +21,9 @@ pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     header::EM_NONE
 };
 
+/// Bytes of the header of a 64-bit file, which [`check`] looks at.
+pub const HEADER: usize = 64;
+
 /// A symbol of an image: its address and size, both relative to where it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
@@ -158,6 +161,17 @@ pub fn map(path: &Path) -> Result<Mmap> {
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
     Ok(elf.libraries.iter().map(ToString::to_string).collect())
+}
+
+/// The name that an ELF file gives itself (`DT_SONAME`).
+pub fn soname(bytes: &[u8]) -> Option<String> {
+    Elf::parse(bytes).ok()?.soname.map(ToString::to_string)
+}
+
+/// True if an ELF file offers others a symbol of this name.
+pub fn exports(bytes: &[u8], symbol: &str) -> bool {
+    let Ok(elf) = Elf::parse(bytes) else { return false };
+    elf.dynsyms.iter().any(|s| !s.is_import() && elf.dynstrtab.get_at(s.st_name) == Some(symbol))
 }
 
 /// True if an ELF file needs or contains an MPI library.

@@ -26,10 +26,34 @@ pub fn node_id() -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Cores that this process may run on now.
-pub fn cores() -> u32 {
-    // SAFETY: CPU_COUNT only reads the set.
-    affinity(0).map_or(1, |set| unsafe { libc::CPU_COUNT(&set) } as u32).max(1)
+/// Cores that this process may run on now, as numbers of the system's, ascending.
+pub fn cores() -> Vec<u16> {
+    let Some(set) = affinity(0) else { return Vec::new() };
+    // SAFETY: CPU_ISSET only reads the set, within its size.
+    (0..libc::CPU_SETSIZE as u16).filter(|&core| unsafe { libc::CPU_ISSET(core.into(), &set) }).collect()
+}
+
+/// Cores as people write them: `0-3,8`.
+pub fn ranges(cores: &[u16]) -> String {
+    let runs = cores.chunk_by(|a, b| a + 1 == *b);
+    let run = |r: &[u16]| match r {
+        [one] => one.to_string(),
+        r => format!("{}-{}", r[0], r[r.len() - 1]),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Binds the calling thread, and those that it will start, to cores.
+pub fn bind(cores: &[u16]) {
+    // SAFETY: cpu_set_t is a plain bit set, for which all zeros is a value.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    for &core in cores.iter().filter(|&&core| i32::from(core) < libc::CPU_SETSIZE) {
+        // SAFETY: the core is within the set.
+        unsafe { libc::CPU_SET(core.into(), &mut set) };
+    }
+    // A refusal leaves all cores of the process, which is slower at worst.
+    // SAFETY: the set outlives the call and its size is passed.
+    unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
 }
 
 /// The core that the calling thread runs on; 0 if there is no telling.

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Everything a user can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `OMPTARGET_MPI_BIND=inherit`: keep the core binding that the launcher made.
-    pub inherit_binding: bool,
+    /// `OMPTARGET_MPI_BIND`.
+    pub bind: Bind,
     /// `OMPTARGET_MPI_START_TIMEOUT`, seconds: how long to wait for all ranks at start.
     pub start_timeout: Duration,
     /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
@@ -23,15 +23,34 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// `OMPTARGET_MPI_TRACE_EVENTS`: how many events of each device a trace has at most.
     pub trace_events: u64,
+    /// `OMPTARGET_MPI_DEVICES`: how many devices a program spawns that was started alone or
+    /// uses MPI itself.
+    pub devices: Option<usize>,
+    /// `OMPTARGET_MPI_HOSTS`: where, as the MPI's spawning wants it (`a:2,b`).
+    pub hosts: Option<String>,
+}
+
+/// What processes are bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// `share`: each device to its share of its node's cores, if there are enough for all
+    /// processes; the program to none.
+    Share,
+    /// `node`: nothing; all may use every core that the launcher's own process may.
+    Node,
+    /// `inherit`: what the launcher bound them to.
+    Inherit,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            inherit_binding: false,
+            bind: Bind::Share,
             start_timeout: Duration::from_secs(60),
             memory: None,
             fragment: 16 << 20,
+            devices: None,
+            hosts: None,
             stats: false,
             trace: None,
             trace_events: 1 << 20,
@@ -52,10 +71,11 @@ impl Settings {
         let mut s = Settings::default();
         let get = |name: &str| get_os(name).map(|v| v.to_string_lossy().into_owned());
         if let Some(v) = get("OMPTARGET_MPI_BIND") {
-            s.inherit_binding = match v.as_str() {
-                "inherit" => true,
-                "node" => false,
-                _ => return Err(Error::new(format!("OMPTARGET_MPI_BIND={v} is neither 'node' nor 'inherit'"))),
+            s.bind = match v.as_str() {
+                "share" => Bind::Share,
+                "node" => Bind::Node,
+                "inherit" => Bind::Inherit,
+                _ => return Err(Error::new(format!("OMPTARGET_MPI_BIND={v} is none of 'share', 'node', 'inherit'"))),
             };
         }
         if let Some(n) = size(&get, "OMPTARGET_MPI_START_TIMEOUT", 1, 86_400)? {
@@ -77,6 +97,8 @@ impl Settings {
         if let Some(n) = size(&get, "OMPTARGET_MPI_TRACE_EVENTS", 1, 1 << 30)? {
             s.trace_events = n;
         }
+        s.devices = size(&get, "OMPTARGET_MPI_DEVICES", 1, 65_536)?.map(|n| n as usize);
+        s.hosts = get("OMPTARGET_MPI_HOSTS").filter(|h| !h.is_empty());
         Ok(s)
     }
 

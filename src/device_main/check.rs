@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub fn run(version: &str, libraries: &[String]) {
     println!("{MARK}{VERSION} {version}");
     let gib = node::memory() as f64 / f64::from(1 << 30);
-    println!("{MARK}{NODE} {}: {} cores, {gib:.1} GiB of memory", node::host_name(), node::cores());
+    println!("{MARK}{NODE} {}: {} cores, {gib:.1} GiB of memory", node::host_name(), node::cores().len());
     let libraries: BTreeMap<String, String> =
         libraries.iter().filter_map(|l| l.split_once('=').map(|(n, p)| (n.to_string(), p.to_string()))).collect();
     for (name, path) in &libraries {

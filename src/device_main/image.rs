@@ -73,8 +73,23 @@ impl Parcel {
             ))
         })?;
         parsed.needed.iter().filter(|name| name.starts_with("libomp")).for_each(|name| pin(name));
+        set_up_streams(&library);
         let base = load_address(&library)?;
         Ok(Image { parsed, base, file, library, rejected: Vec::new() })
+    }
+}
+
+/// Makes `std::cout` and its like usable, which initialisers of a C++ program do and, with
+/// clang 14, those of an image do not.
+fn set_up_streams(library: &Library) {
+    let constructor = b"_ZNSt8ios_base4InitC1Ev\0";
+    // SAFETY: `std::ios_base::Init::Init()`, which may be called any number of times, and
+    // whose class has no members.
+    unsafe {
+        if let Ok(init) = library.get::<unsafe extern "C" fn(*mut c_void)>(constructor) {
+            let mut object = 0u8;
+            init((&raw mut object).cast());
+        }
     }
 }
 

@@ -13,12 +13,12 @@ mod stubs;
 mod watch;
 mod work;
 
-use crate::base::settings::Settings;
+use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log, manual, node};
 use crate::link::Link;
 use crate::link::idle::Pace;
-use crate::link::meet::{Meeting, launcher, meet};
-use crate::wire::hello::{Hello, Job, Role};
+use crate::link::meet::{Meeting, Origin, launcher, meet};
+use crate::wire::hello::{Hello, Role, Team, share_of_cores};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -95,19 +95,24 @@ fn serve() -> Result<std::convert::Infallible> {
     // SAFETY: plain numbers. The launcher's end, however it comes, is this process's.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let settings = Settings::from_env()?;
-    let Meeting { mpi, bells, frames, hellos, job } = meet(Role::Device, &settings)?;
-    let Job::Ready { host, devices } = job else {
+    let Meeting { mpi, bells, frames, hellos, job } = meet(Role::Device, Origin::Started, &settings)?;
+    let Some(&Team { host, .. }) = job.team_of(mpi.rank) else {
         return Err(Error::new("the ranks do not agree on who is a device"));
     };
     let (me, host_hello) = (&hellos[mpi.rank], &hellos[host]);
-    let on_this_node = |rank: &&usize| hellos[**rank].node == me.node;
-    let share = me.cores as usize / devices.iter().filter(on_this_node).count().max(1);
-    if std::env::var_os("OMP_NUM_THREADS").is_none() && !settings.inherit_binding {
+    let here = || hellos.iter().filter(|h| h.node == me.node);
+    let devices = here().filter(|h| h.role == Role::Device).count();
+    if std::env::var_os("OMP_NUM_THREADS").is_none() && settings.bind != Bind::Inherit {
+        let share = (me.cores.len() / devices).max(1);
         // SAFETY: MPI's own threads do not read the environment any more.
-        unsafe { std::env::set_var("OMP_NUM_THREADS", share.max(1).to_string()) };
+        unsafe { std::env::set_var("OMP_NUM_THREADS", share.to_string()) };
     }
-    let here = hellos.iter().filter(|h| h.node == me.node).count();
-    let pace = if here > me.cores as usize { Pace::CROWDED_DEVICE } else { Pace::ALONE };
+    if settings.bind == Bind::Share
+        && let Some(cores) = share_of_cores(&hellos, mpi.rank)
+    {
+        node::bind(cores);
+    }
+    let pace = if here().count() > me.cores.len() { Pace::CROWDED_DEVICE } else { Pace::ALONE };
     let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
     close_stdin();
     let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;

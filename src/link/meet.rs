@@ -2,12 +2,13 @@
 //! Starting MPI together with the other ranks, and learning who is who.
 
 use super::bell::{Bell, Bells};
-use crate::base::settings::Settings;
+use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log, node};
 use crate::debug;
 use crate::mpi::{self, Mpi};
-use crate::wire::hello::{HELLO_LEN, Hello, Job, Role};
+use crate::wire::hello::{HELLO_LEN, Hello, Job, Role, Team};
 use parking_lot::{Condvar, Mutex};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,17 +87,40 @@ pub struct Meeting {
     pub job: Job,
 }
 
+/// How the ranks of a job came to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin<'a> {
+    /// Something else started all of them.
+    Started,
+    /// This process, a program, spawns its devices.
+    Spawn {
+        /// The device executable.
+        executable: &'a Path,
+        /// How many devices.
+        devices: usize,
+    },
+}
+
 /// Starts MPI and learns who is who; every rank of the job does this.
 ///
 /// # Errors
 /// A job that can't work: one rank has told why, and MPI is ended again.
-pub fn meet(role: Role, settings: &Settings) -> Result<Meeting> {
+pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeting> {
     check_launcher()?;
-    if !settings.inherit_binding {
-        node::undo_binding();
-    }
-    let watchdog = Watchdog::start(role, settings.start_timeout);
-    let mut mpi = Mpi::start()?;
+    let watchdog;
+    let mut mpi = match origin {
+        Origin::Started => {
+            if settings.bind != Bind::Inherit {
+                node::undo_binding();
+            }
+            watchdog = Watchdog::start(role, settings.start_timeout);
+            Mpi::start()?
+        }
+        Origin::Spawn { executable, devices } => {
+            watchdog = Watchdog::start(role, settings.start_timeout);
+            Mpi::spawn(executable, devices, settings.hosts.as_deref())?
+        }
+    };
     let mut mine = Hello::of_this_process(role, mpi::library());
     let bell = Bell::new().ok();
     mine.bell = bell.as_ref().map_or((0, 0), Bell::name);
@@ -131,7 +155,7 @@ pub fn meet(role: Role, settings: &Settings) -> Result<Meeting> {
 /// The bell of this process, and those of the ranks on its node that it exchanges messages
 /// with.
 fn bells(mine: Option<Bell>, hellos: &[Hello], job: &Job, rank: usize) -> Bells {
-    let Job::Ready { host, devices } = job else { return Bells::default() };
+    let Some(Team { host, devices }) = job.team_of(rank) else { return Bells::default() };
     let partners = if rank == *host { devices.as_slice() } else { std::slice::from_ref(host) };
     let mut others: Vec<Option<Bell>> = (0..hellos.len()).map(|_| None).collect();
     for &r in partners.iter().filter(|&&r| hellos[r].node == hellos[rank].node) {

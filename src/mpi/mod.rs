@@ -3,11 +3,13 @@
 //!
 //! MPI is started at `MPI_THREAD_SERIALIZED`: the owner of the one [`Mpi`] value makes
 //! all calls, and whoever shares it puts it behind a lock. That is cheaper than
-//! `MPI_THREAD_MULTIPLE`, where the library locks inside every call.
+//! `MPI_THREAD_MULTIPLE`, where the library locks inside every call. A program that calls
+//! MPI itself starts and ends it; then it must be `MPI_THREAD_MULTIPLE`.
 
 use crate::base::{Error, Result};
 use mpi_sys as sys;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::ptr;
 
 /// The message tag of commands and replies; bulk data uses the tags above it.
@@ -28,6 +30,10 @@ pub fn eager_on_node() -> usize {
 /// A started MPI: the ranks of this job.
 pub struct Mpi {
     comm: sys::MPI_Comm,
+    /// What `comm` was merged from, between who spawned and who was spawned.
+    inter: Option<sys::MPI_Comm>,
+    /// The program started MPI, and will end it.
+    is_programs: bool,
     /// This process's rank.
     pub rank: usize,
     /// Number of ranks.
@@ -111,36 +117,194 @@ fn failed(call: &str, code: c_int) -> Error {
     Error::new(format!("{call} failed: {}", text.trim()))
 }
 
+/// Variables by which a program's own `MPI_Init` starts MPI at `MPI_THREAD_MULTIPLE`, and
+/// what they must be.
+pub const LEVEL_VARIABLES: [(&str, &str); 2] =
+    [("OMPI_MPI_THREAD_LEVEL", "3"), ("MPIR_CVAR_DEFAULT_THREAD_LEVEL", "MPI_THREAD_MULTIPLE")];
+
+/// Whether MPI runs in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not started.
+    Before,
+    /// Started and not ended.
+    Running,
+    /// Ended.
+    After,
+}
+
+/// Whether MPI runs in this process now.
+pub fn phase() -> Phase {
+    let (mut started, mut ended): (c_int, c_int) = (0, 0);
+    // SAFETY: both may be called at any time.
+    unsafe {
+        sys::MPI_Initialized(&mut started);
+        sys::MPI_Finalized(&mut ended);
+    }
+    match (started != 0, ended != 0) {
+        (_, true) => Phase::After,
+        (true, _) => Phase::Running,
+        _ => Phase::Before,
+    }
+}
+
+fn init() -> Result<()> {
+    let mut provided: c_int = 0;
+    // SAFETY: MPI was not started; null arguments are allowed since MPI 2.
+    unsafe {
+        let level = sys::RSMPI_THREAD_SERIALIZED;
+        ok("MPI_Init_thread", sys::MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &mut provided))?;
+        if provided < level {
+            return Err(Error::new(format!("{} offers no MPI_THREAD_SERIALIZED", library())));
+        }
+    }
+    Ok(())
+}
+
+/// What a program must have asked of MPI so that devices can be used beside its own calls.
+fn check_level() -> Result<()> {
+    let mut level: c_int = 0;
+    // SAFETY: MPI is running.
+    unsafe {
+        ok("MPI_Query_thread", sys::MPI_Query_thread(&mut level))?;
+        if level >= sys::RSMPI_THREAD_MULTIPLE {
+            return Ok(());
+        }
+    }
+    let name = ["MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED"];
+    Err(Error::new(format!(
+        "the program started MPI with {}, but target regions need MPI_THREAD_MULTIPLE: \
+         call MPI_Init_thread(…, MPI_THREAD_MULTIPLE, …), or MPI_Init, which then starts it so",
+        name.get(level as usize).unwrap_or(&"a low thread level")
+    )))
+}
+
+/// Has `function` called when the program ends MPI, while MPI can still be used.
+///
+/// # Errors
+/// As MPI says.
+pub fn at_end(function: extern "C" fn()) -> Result<()> {
+    unsafe extern "C" fn copy(
+        _: sys::MPI_Comm,
+        _: c_int,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+        copied: *mut c_int,
+    ) -> c_int {
+        // SAFETY: MPI passes where to say it: a copy of the communicator has no such attribute.
+        unsafe { *copied = 0 };
+        0
+    }
+    unsafe extern "C" fn delete(_: sys::MPI_Comm, _: c_int, _: *mut c_void, function: *mut c_void) -> c_int {
+        // SAFETY: it is the function that the key was made with.
+        let function: extern "C" fn() = unsafe { std::mem::transmute(function) };
+        function();
+        0
+    }
+    let mut key: c_int = 0;
+    // SAFETY: MPI is running; both functions have the types that the standard gives them.
+    // MPI_Finalize begins with deleting the attributes of MPI_COMM_SELF (MPI 2.0, 4.8).
+    unsafe {
+        ok(
+            "MPI_Comm_create_keyval",
+            sys::MPI_Comm_create_keyval(Some(copy), Some(delete), &mut key, function as *mut c_void),
+        )?;
+        ok("MPI_Comm_set_attr", sys::MPI_Comm_set_attr(sys::RSMPI_COMM_SELF, key, ptr::null_mut()))
+    }
+}
+
 impl Mpi {
-    /// Starts MPI. Returns when all ranks of the job have done so.
+    /// Starts MPI. Returns when all ranks of the job have done so. A process that was
+    /// spawned finds there who spawned it, at rank 0, and those spawned with it.
     ///
     /// # Errors
     /// MPI was started before in this process, or offers too low a thread level.
     pub fn start() -> Result<Mpi> {
-        let mut flag: c_int = 0;
-        // SAFETY: MPI_Initialized may be called at any time.
-        unsafe { ok("MPI_Initialized", sys::MPI_Initialized(&mut flag))? };
-        if flag != 0 {
+        if phase() != Phase::Before {
             return Err(Error::new("the program has started MPI itself"));
         }
-        let mut provided: c_int = 0;
-        // SAFETY: MPI was not started; null arguments are allowed since MPI 2.
+        init()?;
+        let mut parent = Self::null_comm();
+        // SAFETY: MPI is started; the out parameters outlive their calls.
         unsafe {
-            let level = sys::RSMPI_THREAD_SERIALIZED;
-            ok("MPI_Init_thread", sys::MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &mut provided))?;
-            if provided < level {
-                return Err(Error::new(format!("{} offers no MPI_THREAD_SERIALIZED", library())));
+            ok("MPI_Comm_get_parent", sys::MPI_Comm_get_parent(&mut parent))?;
+            if parent != Self::null_comm() {
+                return Mpi::merged(parent, 1, false);
             }
-        }
-        let (mut comm, mut rank, mut size) = (Self::null_comm(), 0, 0);
-        // SAFETY: MPI is started; every out parameter outlives its call.
-        unsafe {
+            let mut comm = Self::null_comm();
             ok("MPI_Comm_dup", sys::MPI_Comm_dup(sys::RSMPI_COMM_WORLD, &mut comm))?;
+            Mpi::of(comm, None, false)
+        }
+    }
+
+    /// Spawns `n` processes of an executable, which are ranks 1 to `n` beside this process,
+    /// rank 0, on `hosts` if any are named; starts MPI unless the program has done so.
+    ///
+    /// # Errors
+    /// MPI can't spawn here, the program's MPI can't be shared, or the program has ended it.
+    pub fn spawn(executable: &Path, n: usize, hosts: Option<&str>) -> Result<Mpi> {
+        let is_programs = match phase() {
+            Phase::Before => {
+                init()?;
+                false
+            }
+            Phase::Running => {
+                check_level()?;
+                true
+            }
+            Phase::After => return Err(Error::new("the program has ended MPI: no target region can run after that")),
+        };
+        let path = CString::new(executable.as_os_str().as_encoded_bytes())
+            .map_err(|_| Error::new("the device executable's path has a NUL byte"))?;
+        let mut errors = vec![0 as c_int; n];
+        // SAFETY: MPI is running; C strings and out parameters outlive their calls, the errors
+        // have a place for each process; a null argument vector means no arguments.
+        unsafe {
+            let (mut alone, mut inter) = (Self::null_comm(), Self::null_comm());
+            ok("MPI_Comm_dup", sys::MPI_Comm_dup(sys::RSMPI_COMM_SELF, &mut alone))?;
+            ok("MPI_Comm_set_errhandler", sys::MPI_Comm_set_errhandler(alone, sys::RSMPI_ERRORS_RETURN))?;
+            let info = info(hosts)?;
+            let (path, errors) = (path.as_ptr(), errors.as_mut_ptr());
+            let rc = sys::MPI_Comm_spawn(path, ptr::null_mut(), count(n)?, info, 0, alone, &mut inter, errors);
+            ok("MPI_Comm_spawn", rc).map_err(|e| {
+                e.context(format_args!(
+                    "{} can't spawn {n} device processes ({}); start them together with the program: \
+                     llvm-offload-mpirun -n {n} PROGRAM",
+                    library(),
+                    executable.display()
+                ))
+            })?;
+            sys::MPI_Comm_free(&mut alone);
+            Mpi::merged(inter, 0, is_programs)
+        }
+    }
+
+    /// One group of both sides of an intercommunicator.
+    ///
+    /// # Safety
+    /// MPI is running, and the handle is a live intercommunicator.
+    unsafe fn merged(inter: sys::MPI_Comm, high: c_int, is_programs: bool) -> Result<Mpi> {
+        let mut comm = Self::null_comm();
+        // SAFETY: the caller's promise; the out parameter outlives the call.
+        unsafe {
+            ok("MPI_Intercomm_merge", sys::MPI_Intercomm_merge(inter, high, &mut comm))?;
+            Mpi::of(comm, Some(inter), is_programs)
+        }
+    }
+
+    /// # Safety
+    /// MPI is running, and the communicators are this value's own.
+    unsafe fn of(comm: sys::MPI_Comm, inter: Option<sys::MPI_Comm>, is_programs: bool) -> Result<Mpi> {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the caller's promise; out parameters outlive their calls.
+        unsafe {
             ok("MPI_Comm_set_errhandler", sys::MPI_Comm_set_errhandler(comm, sys::RSMPI_ERRORS_RETURN))?;
             ok("MPI_Comm_rank", sys::MPI_Comm_rank(comm, &mut rank))?;
             ok("MPI_Comm_size", sys::MPI_Comm_size(comm, &mut size))?;
         }
-        Ok(Mpi { comm, rank: rank as usize, size: size as usize, yields_given_up: false, finalizes: true })
+        let (rank, size) = (rank as usize, size as usize);
+        Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
     }
 
     /// Tells that not all ranks are on one node. MPICH 4.0 then hangs in `MPI_Finalize`, in
@@ -160,23 +324,31 @@ impl Mpi {
     /// what it is to make faster. While ranks start and end it is right.) A choice of the
     /// user's for that stays.
     pub fn poll_without_yielding(&mut self) {
-        self.yields_given_up = std::env::var_os("OMPI_MCA_mpi_yield_when_idle").is_none() && set_yielding(false);
+        // How a program's own calls wait is its own affair.
+        let may = !self.is_programs && std::env::var_os("OMPI_MCA_mpi_yield_when_idle").is_none();
+        self.yields_given_up = may && set_yielding(false);
     }
 
-    /// Ends MPI; waits for the other ranks to do the same. All requests must be done.
+    /// Leaves the other ranks and, if it is not the program's, ends MPI; waits for the other
+    /// ranks to do the same. All requests must be done.
     pub fn finish(&mut self) {
         // SAFETY: MPI is started and, as this is its only handle, not ended yet; a
         // second call finds the null communicator.
         unsafe {
             if self.comm != Self::null_comm() {
-                let comm = std::mem::replace(&mut self.comm, Self::null_comm());
+                let mut comm = std::mem::replace(&mut self.comm, Self::null_comm());
                 if self.yields_given_up {
                     set_yielding(true);
                 }
-                if self.finalizes {
-                    sys::MPI_Finalize();
-                } else {
+                if let Some(mut inter) = self.inter.take() {
+                    // Open MPI 4.1 hangs if the merged communicator is disconnected as well.
+                    sys::MPI_Comm_free(&mut comm);
+                    sys::MPI_Comm_disconnect(&mut inter);
+                } else if !self.finalizes {
                     sys::MPI_Barrier(comm);
+                }
+                if self.finalizes && !self.is_programs {
+                    sys::MPI_Finalize();
                 }
             }
         }
@@ -294,6 +466,29 @@ fn set_yielding(yields: bool) -> bool {
     let set: unsafe extern "C" fn(bool) -> bool = unsafe { std::mem::transmute(function) };
     // SAFETY: it sets a flag; MPI is started.
     unsafe { set(yields) }
+}
+
+/// How to spawn: on these hosts, as many as there shall be, bound to nothing. Others than
+/// Open MPI ignore these keys.
+///
+/// # Safety
+/// MPI is running.
+unsafe fn info(hosts: Option<&str>) -> Result<sys::MPI_Info> {
+    // SAFETY: reading a constant of the library.
+    let mut info = unsafe { sys::RSMPI_INFO_NULL };
+    // SAFETY: the caller's promise; the out parameter outlives the call.
+    unsafe { ok("MPI_Info_create", sys::MPI_Info_create(&mut info))? };
+    let set = |key: &str, value: &str| -> Result<()> {
+        let text = |t: &str| CString::new(t).map_err(|_| Error::new("a host's name has a NUL byte"));
+        let (key, value) = (text(key)?, text(value)?);
+        let (key, value): (*const c_char, *const c_char) = (key.as_ptr(), value.as_ptr());
+        // SAFETY: as above; the strings outlive the call.
+        unsafe { ok("MPI_Info_set", sys::MPI_Info_set(info, key, value)) }
+    };
+    set("map_by", "slot:OVERSUBSCRIBE")?;
+    set("bind_to", "none")?;
+    hosts.map_or(Ok(()), |hosts| set("add-host", hosts))?;
+    Ok(info)
 }
 
 fn count(len: usize) -> Result<c_int> {

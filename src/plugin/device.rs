@@ -7,7 +7,7 @@ use super::image::{Entry, Loaded};
 use super::queue::{Event, Open, Queue};
 use super::space::{Reservation, Space};
 use super::watch::{Journal, What};
-use crate::base::{Error, Result, clock, elf};
+use crate::base::{Error, Result, clock, elf, node};
 use crate::debug;
 use crate::link::{Peer, Span};
 use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_len};
@@ -89,7 +89,7 @@ impl Device {
             ("Rank", self.port().rank.to_string()),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),
-            ("Cores", h.cores.to_string()),
+            ("Cores", format!("{} ({})", h.cores.len(), node::ranges(&h.cores))),
             ("Memory of the device", format!("{} MiB", self.capacity() >> 20)),
             ("Memory of its node", format!("{} MiB", h.memory >> 20)),
             ("MPI library", h.mpi.clone()),
@@ -264,6 +264,16 @@ impl Device {
         self.conclude(queue, waited)
     }
 
+    /// Sends what was collected and waits until all of it is done; the queue stays in use.
+    ///
+    /// # Errors
+    /// The first failure of anything in the queue.
+    pub fn drain(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.flush(queue)?;
+        self.engine.wait(queue)?;
+        self.judge(queue)
+    }
+
     /// Sends what was collected and tells whether all of it is done; if so, the queue
     /// is free.
     ///
@@ -300,19 +310,20 @@ impl Device {
     }
 
     fn conclude(&self, queue: Arc<Queue>, waited: Result<()>) -> Result<()> {
-        let failure = queue.take_failure();
+        let judged = self.judge(&queue);
         // A queue that never got idle (a broken link) must not be used again.
         if waited.is_ok() {
             self.release(queue);
         }
-        match failure {
-            Some(e) => {
-                // The program was promised results that it will not get.
-                self.port().lose();
-                Err(e)
-            }
-            None => waited,
-        }
+        judged.and(waited)
+    }
+
+    /// The failure of a queue, if something in it failed.
+    fn judge(&self, queue: &Queue) -> Result<()> {
+        let Some(e) = queue.take_failure() else { return Ok(()) };
+        // The program was promised results that it will not get.
+        self.port().lose();
+        Err(e)
     }
 
     // ---- transfers -------------------------------------------------------------

@@ -7,7 +7,7 @@ use crate::base::{Error, Result, elf};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An entry that libomptarget wants the device's address of.
@@ -119,6 +119,19 @@ pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     libraries.flat_map(|(name, path)| format!("{name}\t{path}\n").into_bytes()).collect()
 }
 
+/// The file that this very code was loaded from.
+pub fn own_path() -> Option<PathBuf> {
+    // SAFETY: dladdr_info is a plain record; the address is one of this library, and the
+    // name that comes back is a C string of the loader's.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let found = libc::dladdr(own_path as *const c_void, &mut info) != 0 && !info.dli_fname.is_null();
+        let path = found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())?;
+        // Slots are links to it.
+        std::fs::canonicalize(path).ok()
+    }
+}
+
 /// File name and path of every shared object in this process.
 pub fn loaded_libraries() -> BTreeMap<String, String> {
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
@@ -129,10 +142,12 @@ pub fn loaded_libraries() -> BTreeMap<String, String> {
             (&mut *found.cast::<BTreeMap<String, String>>(), if name.is_null() { c"" } else { CStr::from_ptr(name) })
         };
         let path = name.to_string_lossy();
-        if path.starts_with('/')
-            && let Some(file) = Path::new(&*path).file_name()
+        // Only the kernel's own has a name without a folder; a folder may be relative.
+        if path.contains('/')
+            && let Ok(path) = std::path::absolute(Path::new(&*path))
+            && let Some(file) = path.file_name()
         {
-            found.insert(file.to_string_lossy().into_owned(), path.clone().into_owned());
+            found.insert(file.to_string_lossy().into_owned(), path.to_string_lossy().into_owned());
         }
         0
     }

@@ -8,15 +8,18 @@ use super::engine::{Engine, Port};
 use super::queue::Queue;
 use super::space::{self, Space};
 use super::watch::{Watch, Watching};
-use crate::base::settings::Settings;
+use crate::base::node::ranges;
+use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::link::Link;
 use crate::link::idle::Pace;
-use crate::link::meet::{Meeting, launcher, meet, speaks_for_all};
+use crate::link::meet::{Meeting, Origin, launcher, meet, speaks_for_all};
+use crate::mpi::{self, Phase};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::Command;
-use crate::wire::hello::{Hello, Job, Role};
+use crate::wire::hello::{Hello, Job, Role, Team, share_of_cores};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// True if the program or one of its libraries, this plugin aside, uses MPI itself.
@@ -33,7 +36,7 @@ fn program_uses_mpi() -> bool {
 }
 
 /// Why the stock plugin shall serve this process.
-fn reason_not_to_start() -> Option<&'static str> {
+fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     let Some((_, size)) = launcher() else { return Some("") };
     if size == Some(1) {
         return Some("the job has one process only");
@@ -41,17 +44,27 @@ fn reason_not_to_start() -> Option<&'static str> {
     if std::env::var("OMPI_NUM_APP_CTX").is_ok_and(|n| n.trim() == "1") {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
-    program_uses_mpi().then_some("the program uses MPI itself")
+    uses_mpi.then_some("the program uses MPI itself")
 }
 
-/// Starts the plugin, or finds that the stock plugin shall serve this process.
+/// Who serves the program's target regions.
+pub enum Choice {
+    /// The stock plugin, in this process.
+    Stock,
+    /// Devices that were started together with the program.
+    Ready(Box<Plugin>),
+    /// As many devices as this, which [`spawn`] starts when the first is used.
+    OnUse(usize),
+}
+
+/// Looks at how this process was started, and meets the devices of its job, if it has any.
 ///
 /// # Errors
 /// A job that can't work.
-pub fn start() -> Result<Option<Plugin>> {
+pub fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str| {
-        debug!("no MPI devices: {}", if why.is_empty() { "not started by an MPI launcher" } else { why });
+        debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
         if !why.is_empty() && (mandatory || Settings::any_set()) && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead \
@@ -59,45 +72,126 @@ pub fn start() -> Result<Option<Plugin>> {
             ));
         }
     };
-    if let Some(why) = reason_not_to_start() {
-        no_devices(why);
-        return Ok(None);
+    // LLVM 18 loads plugins although offloading is disabled, in the device processes too, into
+    // which an image brings libomptarget.
+    let disabled = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled"));
+    if disabled || (launcher().is_none() && !Settings::any_set()) {
+        no_devices("");
+        return Ok(Choice::Stock);
     }
     let settings = Settings::from_env()?;
-    let Meeting { mut mpi, bells, frames, hellos, job } = meet(Role::Host, &settings)?;
-    let Job::Ready { devices: ranks, .. } = job else {
-        mpi.finish();
+    let uses_mpi = program_uses_mpi();
+    if let Some(devices) = settings.devices {
+        let alone = launcher().is_none_or(|(_, size)| size == Some(1));
+        if uses_mpi || alone {
+            prepare_to_spawn(uses_mpi);
+            return Ok(Choice::OnUse(devices));
+        }
+    }
+    if let Some(why) = reason_not_to_start(uses_mpi) {
+        no_devices(why);
+        return Ok(Choice::Stock);
+    }
+    let mut meeting = meet(Role::Host, Origin::Started, &settings)?;
+    if meeting.job == Job::HostsOnly {
+        meeting.mpi.finish();
         no_devices("the job has no llvm-offload-mpi-device process");
-        return Ok(None);
+        return Ok(Choice::Stock);
+    }
+    Ok(Choice::Ready(Box::new(with(meeting, &settings)?)))
+}
+
+/// What MPI must find in the environment when it is started, by the program or for it.
+fn prepare_to_spawn(uses_mpi: bool) {
+    let set = |name: &str, value: &str| {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: libomptarget asks for the number of devices before the program has
+            // threads, or under its own lock.
+            unsafe { std::env::set_var(name, value) };
+        }
     };
+    if uses_mpi {
+        mpi::LEVEL_VARIABLES.iter().for_each(|(name, value)| set(name, value));
+    } else {
+        // How many devices there are is the user's choice, whatever the cores.
+        set("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    }
+}
+
+/// Spawns the devices of this process; `on_mpi_end` is called when the program ends MPI, if
+/// that is the program's.
+///
+/// # Errors
+/// The device executable is not there, or MPI can't be used for that.
+pub fn spawn(devices: usize, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
+    let settings = Settings::from_env()?;
+    if program_uses_mpi() && mpi::phase() == Phase::Before {
+        return Err(Error::new(
+            "the program uses MPI, but this target region comes before its MPI_Init; its devices \
+             (OMPTARGET_MPI_DEVICES) can be started only after it",
+        ));
+    }
+    let executable = device_executable()?;
+    if mpi::phase() == Phase::Running {
+        mpi::at_end(on_mpi_end)?;
+    }
+    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, devices }, &settings)?;
+    with(meeting, &settings)
+}
+
+/// The device executable of this build: beside the plugin, or where an install prefix has it.
+fn device_executable() -> Result<PathBuf> {
+    const NAME: &str = "llvm-offload-mpi-device";
+    let plugin = super::image::own_path().ok_or_else(|| Error::new("the plugin's own file can't be found"))?;
+    let folders = plugin.ancestors().skip(1).take(4);
+    let mut places = folders.flat_map(|folder| [folder.join(NAME), folder.join("bin").join(NAME)]);
+    places.find(|path| path.exists()).ok_or_else(|| {
+        Error::new(format!("there is no {NAME} beside {} nor in its prefix: install it again", plugin.display()))
+    })
+}
+
+/// The plugin with the devices that this process has met.
+fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
+    let Meeting { mpi, bells, frames, mut hellos, job } = meeting;
     let (rank, size) = (mpi.rank, mpi.size);
+    let Some(Team { devices: ranks, .. }) = job.team_of(rank).cloned() else {
+        return Err(Error::new("the ranks do not agree on who is a program"));
+    };
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node).count();
-    let pace = if here > hellos[rank].cores as usize { Pace::CROWDED_HOST } else { Pace::ALONE };
+    let pace = if here > hellos[rank].cores.len() { Pace::CROWDED_HOST } else { Pace::ALONE };
+    let capacities: Vec<u64> = ranks.iter().map(|&r| capacity(settings, &hellos, r)).collect();
+    if settings.bind == Bind::Share {
+        let shares: Vec<_> = ranks.iter().map(|&r| share_of_cores(&hellos, r).map(<[u16]>::to_vec)).collect();
+        for (&r, share) in ranks.iter().zip(shares) {
+            hellos[r].cores = share.unwrap_or(std::mem::take(&mut hellos[r].cores));
+        }
+    }
     let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
     let ports = ranks.iter().enumerate().map(|(n, &r)| {
         Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
     });
-    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(&settings)));
-    let capacities: Vec<u64> = ranks.iter().map(|&r| capacity(&settings, &hellos, &ranks, r)).collect();
+    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
     let devices = ranks.iter().zip(controls).enumerate().map(|(n, (&r, control))| {
-        debug!("{}: {}, {} cores, {} bytes", engine.ports[n].name, hellos[r].mpi, hellos[r].cores, capacities[n]);
+        let h = &hellos[r];
+        debug!("{}: {}, cores {}, {} bytes", engine.ports[n].name, h.mpi, ranges(&h.cores), capacities[n]);
         let at = space.arena(n);
-        Device::new(n, hellos[r].clone(), engine.clone(), space.clone(), at..at + capacities[n], control)
+        Device::new(n, h.clone(), engine.clone(), space.clone(), at..at + capacities[n], control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
     let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
     let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
-    let watch = Watch::begin(&settings, program, &devices)?;
-    Ok(Some(Plugin::new(engine.clone(), space.clone(), devices, watch)))
+    let watch = Watch::begin(settings, program, &devices)?;
+    Ok(Plugin::new(engine.clone(), space.clone(), devices, watch))
 }
 
 /// Bytes that a device may hand out: what the user says, or its share of its node's, in
 /// large pages.
-fn capacity(settings: &Settings, hellos: &[Hello], devices: &[usize], rank: usize) -> u64 {
-    let neighbours = devices.iter().filter(|&&d| hellos[d].node == hellos[rank].node).count() as u64;
+fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
+    let neighbour = |h: &&Hello| h.role == Role::Device && h.node == hellos[rank].node;
+    let neighbours = hellos.iter().filter(neighbour).count() as u64;
     let bytes = settings.memory.unwrap_or((hellos[rank].memory / neighbours.max(1)) & !(LARGE_PAGE - 1));
     (bytes & !0xfff).max(1 << 20)
 }

@@ -12,6 +12,8 @@ pub const HELLO_LEN: usize = 512;
 
 const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
+/// Cores of a node that a record has room for, a bit for each.
+pub const CORES: usize = 1024;
 
 /// Which half of the product a rank is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,8 @@ pub struct Hello {
     pub devices: u32,
     /// Process id.
     pub pid: u32,
-    /// Cores that it may use.
-    pub cores: u32,
+    /// Cores that it may use, ascending; those from [`CORES`] on are not told.
+    pub cores: Vec<u16>,
     /// Bytes of memory of its node.
     pub memory: u64,
     /// See [`node::node_id`].
@@ -81,7 +83,7 @@ impl Hello {
         out.extend_from_slice(&self.protocol.to_le_bytes());
         text(&mut out, &self.version);
         out.extend_from_slice(&(self.role as u32).to_le_bytes());
-        for n in [u32::from(self.machine), self.page_size, self.devices, self.pid, self.cores, self.bell.0] {
+        for n in [u32::from(self.machine), self.page_size, self.devices, self.pid, self.bell.0] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         for n in [self.memory, self.node, self.bell.1] {
@@ -89,6 +91,11 @@ impl Hello {
         }
         text(&mut out, &self.host);
         text(&mut out, &self.mpi);
+        let mut bits = [0u8; CORES / 8];
+        for core in self.cores.iter().map(|&core| usize::from(core)).filter(|&core| core < CORES) {
+            bits[core / 8] |= 1 << (core % 8);
+        }
+        out.extend_from_slice(&bits);
         let mut record = [0; HELLO_LEN];
         record[..out.len()].copy_from_slice(&out);
         record
@@ -117,9 +124,11 @@ impl Hello {
             n => return Err(Error::new(format!("it has an unknown role {n}"))),
         };
         let machine = u16::try_from(r.u32()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
-        let (page_size, devices, pid, cores, descriptor) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (page_size, devices, pid, descriptor) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
         let (memory, node, bell) = (r.u64()?, r.u64()?, (descriptor, r.u64()?));
         let (host, mpi) = (string(&mut r)?, string(&mut r)?);
+        let bits = r.bytes(CORES / 8)?;
+        let cores = (0..CORES).filter(|core| bits[core / 8] & 1 << (core % 8) != 0).map(|core| core as u16).collect();
         Ok(Hello { protocol, version, role, machine, page_size, devices, pid, cores, memory, node, bell, host, mpi })
     }
 }
@@ -136,17 +145,21 @@ fn string(r: &mut Reader<'_>) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
+/// A program and its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Team {
+    /// The program's rank.
+    pub host: usize,
+    /// The devices' ranks in the order of their device numbers.
+    pub devices: Vec<usize>,
+}
+
 /// What all ranks of a job conclude, each for itself, from all records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// One host and at least one device.
-    Ready {
-        /// The host's rank.
-        host: usize,
-        /// The devices' ranks in the order of their device numbers.
-        devices: Vec<usize>,
-    },
-    /// Only hosts: there is nothing to offload to.
+    /// Every program has at least one device.
+    Ready(Vec<Team>),
+    /// Only programs: there is nothing to offload to.
     HostsOnly,
 }
 
@@ -175,27 +188,75 @@ impl Job {
         if devices.is_empty() {
             return Ok(Job::HostsOnly);
         }
-        if hosts.len() > 1 {
+        if devices.len() < hosts.len() {
             return Err(Error::new(format!(
-                "{} programs were started ({} and {}) but devices can serve only one; start it with -np 1",
+                "{} programs share the devices, but there are only {}: each needs one at least",
                 hosts.len(),
-                name(hosts[0]),
-                name(hosts[1])
+                devices.len()
             )));
         }
-        for &d in &devices {
-            let (device, host) = (hellos[d], hellos[host]);
+        for &rank in devices.iter().chain(&hosts) {
+            let (it, host) = (hellos[rank], hellos[host]);
             for (what, a, b) in [
-                ("ELF machine", u32::from(device.machine), u32::from(host.machine)),
-                ("page size", device.page_size, host.page_size),
+                ("ELF machine", u32::from(it.machine), u32::from(host.machine)),
+                ("page size", it.page_size, host.page_size),
             ] {
                 if a != b {
-                    return Err(Error::new(format!("{} has {what} {a}, the program's host {b}", name(d))));
+                    return Err(Error::new(format!("{} has {what} {a}, the program's host {b}", name(rank))));
                 }
             }
         }
-        Ok(Job::Ready { host, devices })
+        Ok(Job::Ready(share_out(&hosts, &devices, &hellos)))
     }
+
+    /// The team of a rank.
+    pub fn team_of(&self, rank: usize) -> Option<&Team> {
+        let Job::Ready(teams) = self else { return None };
+        teams.iter().find(|t| t.host == rank || t.devices.contains(&rank))
+    }
+}
+
+/// Gives each program as many devices as the others, but for a rest; those on its own node
+/// first.
+fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team> {
+    let mut teams: Vec<Team> = hosts.iter().map(|&host| Team { host, devices: Vec::new() }).collect();
+    let (each, rest) = (devices.len() / hosts.len(), devices.len() % hosts.len());
+    let due = |i: usize| each + usize::from(i < rest);
+    let mut left = devices.to_vec();
+    for own_node in [true, false] {
+        // In turn, so that the programs of one node share its devices.
+        loop {
+            let before = left.len();
+            for (i, team) in teams.iter_mut().enumerate() {
+                if team.devices.len() == due(i) {
+                    continue;
+                }
+                let fits = |&d: &usize| !own_node || hellos[d].node == hellos[team.host].node;
+                if let Some(at) = left.iter().position(fits) {
+                    team.devices.push(left.remove(at));
+                }
+            }
+            if left.len() == before {
+                break;
+            }
+        }
+    }
+    teams.iter_mut().for_each(|t| t.devices.sort_unstable());
+    teams
+}
+
+/// The cores that a device is bound to: its share of those of its node; none if the node
+/// has fewer cores than processes, where whoever works needs a core that another one left.
+pub fn share_of_cores(hellos: &[Hello], rank: usize) -> Option<&[u16]> {
+    let me = &hellos[rank];
+    let here = |h: &&Hello| h.node == me.node;
+    if hellos.iter().filter(here).count() > me.cores.len() {
+        return None;
+    }
+    let is_device = |h: &&Hello| here(h) && h.role == Role::Device;
+    let devices = hellos.iter().filter(is_device).count().max(1);
+    let index = hellos[..rank].iter().filter(is_device).count();
+    Some(&me.cores[index * me.cores.len() / devices..(index + 1) * me.cores.len() / devices])
 }
 
 #[cfg(test)]
@@ -222,9 +283,31 @@ mod tests {
     #[test]
     fn jobs_that_work() {
         let (h, d) = (hello(Role::Host), hello(Role::Device));
-        assert_eq!(verdict(&[d.clone(), d.clone(), h.clone()]).unwrap(), Job::Ready { host: 2, devices: vec![0, 1] });
-        assert_eq!(verdict(&[h.clone(), d]).unwrap(), Job::Ready { host: 0, devices: vec![1] });
+        let team = |host, devices: &[usize]| Team { host, devices: devices.to_vec() };
+        let ready = |hellos: &[&Hello], teams: &[Team]| {
+            let hellos: Vec<Hello> = hellos.iter().map(|&h| h.clone()).collect();
+            assert_eq!(verdict(&hellos).unwrap(), Job::Ready(teams.to_vec()));
+        };
+        ready(&[&d, &d, &h], &[team(2, &[0, 1])]);
+        ready(&[&h, &d], &[team(0, &[1])]);
+        ready(&[&d, &d, &d, &h, &h], &[team(3, &[0, 2]), team(4, &[1])]);
+        // The devices of its own node come first, but not more than its due.
+        let (far_h, far_d) = (Hello { node: 1, ..h.clone() }, Hello { node: 1, ..d.clone() });
+        ready(&[&far_d, &far_d, &d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
+        ready(&[&far_d, &far_d, &far_d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
         assert_eq!(verdict(&[h.clone(), h]).unwrap(), Job::HostsOnly);
+    }
+
+    #[test]
+    fn devices_share_the_cores_of_their_node() {
+        let with = |role, node, cores: &[u16]| Hello { node, cores: cores.to_vec(), ..hello(role) };
+        let cores = [0, 1, 4, 5, 8];
+        let (h, d) = (with(Role::Host, 7, &cores), with(Role::Device, 7, &cores));
+        let (far, few) = (with(Role::Device, 8, &[3]), with(Role::Device, 9, &[3]));
+        let job = [h, d.clone(), far, d, few.clone(), few];
+        let share = |rank| share_of_cores(&job, rank);
+        assert_eq!((share(1), share(3)), (Some(&[0, 1][..]), Some(&[4, 5, 8][..])));
+        assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
     }
 
     #[test]
@@ -235,7 +318,7 @@ mod tests {
             assert!(e.contains(text), "{e}");
         };
         says(&[d.clone(), d.clone()], "no program");
-        says(&[h.clone(), d.clone(), h.clone()], "2 programs");
+        says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
         says(&[Hello { version: "0.0.9".into(), ..d.clone() }, h.clone()], "0.0.9");
         says(&[Hello { protocol: 999, ..d.clone() }, h.clone()], "protocol 999");
         says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");

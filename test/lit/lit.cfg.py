@@ -8,14 +8,15 @@ Parameters:
   mpi       openmpi or mpich: the launcher, and with it the expected library
   prefix    absolute path of the install prefix under test; the tests of two
             MPIs in one job look for the other MPI's build beside it
-  llvm      16 or 19: the release of compiler and libomptarget. For 19 the prefix is
-            that of a libomptarget with the plugin in it (test/llvm/build19.py)
+  llvm      14, 15, 16 or 19: the release of compiler and libomptarget. For 19 the
+            prefix is that of a libomptarget with the plugin in it (test/llvm/build19.py)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
 
 Everything is written below build/lit/.
 """
 
+import glob
 import os
 import shutil
 import socket
@@ -29,8 +30,8 @@ llvm = lit_config.params.get("llvm", "16")
 
 def tool(*names):
     """The first of these programs that the machine has, of this LLVM if it can be."""
-    folders = "/usr/lib/llvm-%s/bin:%s/bin" % (llvm, prefix)
-    for name in [names[0] + "-" + llvm, *names]:
+    folders = ":".join([packages + "/bin", "/usr/lib/llvm-%s/bin" % llvm, prefix + "/bin"])
+    for name in [names[0] + "-" + llvm, *names, names[0] + "-16"]:
         path = shutil.which(name) or shutil.which(name, path=folders)
         if path:
             return path
@@ -39,6 +40,12 @@ def tool(*names):
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(os.path.dirname(here))
+
+# What programs of other releases than 16 need to run is in packages that are not
+# installed: only one release of them can be.
+packages = os.path.join(root, "build", "llvm", llvm, "packages", "usr", "lib", "llvm-" + llvm)
+if llvm != "16" and not os.path.exists(packages):
+    lit_config.fatal("no libomptarget of LLVM %s in %s: run scripts/setup" % (llvm, packages))
 
 mpi = lit_config.params.get("mpi", "openmpi")
 if mpi not in ("openmpi", "mpich"):
@@ -67,10 +74,10 @@ cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
 # Without MPI devices regions can run in the program's own process.
-if llvm == "16" or prefix.endswith("-host"):
+if llvm != "19" or prefix.endswith("-host"):
     config.available_features.add("host-plugin")
 # With them these are added to LLVM 19's list of devices.
-if llvm != "16" and prefix.endswith("-host"):
+if llvm == "19" and prefix.endswith("-host"):
     config.available_features.add("both-plugins")
 if not stock:
     config.available_features.add("plugin")
@@ -91,8 +98,9 @@ config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 if os.getuid() == 0:
     config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
     config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+clang = tool("clang-" + llvm)
 for name in ("OMPI_CC", "MPICH_CC"):
-    config.environment[name] = tool("clang")
+    config.environment[name] = clang
 
 # run.py has a limit of its own for each job; this one catches all the rest.
 try:
@@ -104,11 +112,12 @@ except ImportError:
 flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
     here, " -DSTOCK" if stock else "")
 offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
-if llvm == "19":
-    # libomptarget is the prefix's, the rest of packages that are not installed.
-    omp = os.path.join(root, "build", "llvm", "19", "packages", "usr", "lib", "llvm-19", "lib")
-    offload += " -Wno-unused-command-line-argument -I%s/clang/19/include" % omp
-    for folder in (os.path.join(prefix, "lib"), omp):
+if llvm != "16":
+    libraries = os.path.join(packages, "lib")
+    headers = glob.glob(os.path.join(libraries, "clang", "*", "include"))[0]
+    offload += " -Wno-unused-command-line-argument -I" + headers
+    # LLVM 19's libomptarget is the prefix's.
+    for folder in [os.path.join(prefix, "lib")] * (llvm == "19") + [libraries]:
         offload += " -L%s -Wl,-rpath,%s" % (folder, folder)
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
@@ -117,9 +126,9 @@ if stock:
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
-    ("%clangxx", tool("clang++") + offload),
-    ("%clang", tool("clang") + offload),
-    ("%plain-clang", tool("clang") + flags),
+    ("%clangxx", tool("clang++-" + llvm) + offload),
+    ("%clang", clang + offload),
+    ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
     ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
@@ -144,6 +153,7 @@ config.substitutions += [
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),
     ("%hostname", socket.gethostname()),
+    ("%loader-source", os.path.join(root, "test", "loader", "libomptarget.c")),
     ("%examples", os.path.join(root, "examples")),
     ("%cpus", str(cpus)),
     (r"\bFileCheck\b", tool("FileCheck")),

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fetches from Debian what is not committed here: LLVM's sources, and packages
-of which only one release can be installed at a time."""
+of which only one release can be installed at a time.
+
+    test/llvm/source.py 14 15    unpacks these releases' libomp and libomptarget into
+                                 build/llvm/RELEASE/packages, if they are not there yet
+"""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 BUILD = Path(__file__).resolve().parent.parent.parent / "build"
@@ -58,6 +63,27 @@ class Apt:
         )
 
 
+def unpack(apt, packages, place):
+    """Puts the files of these binary packages into a folder."""
+    apt.get("download", *packages)
+    for package in apt.work.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, place], check=True)
+
+
+def fetch_libomptarget(release):
+    """`packages` with what the programs of a release need to run: of these packages
+    only one release can be installed, and others need theirs. Fetched once."""
+    place = BUILD / "llvm" / str(release)
+    if (place / "packages").exists():
+        return
+    packages = f"libomp5-{release}", f"libomp-{release}-dev"
+    print("llvm: fetching from Debian:", *packages, flush=True)
+    apt = Apt(place / "fetch")
+    unpack(apt, packages, apt.work / "unpacked")
+    (apt.work / "unpacked").rename(place / "packages")
+    shutil.rmtree(apt.work)
+
+
 def fetch(release, folders, packages=()):
     """Returns a folder that has `source`, with these folders of LLVM's sources, and
     `packages`, with the files of these binary packages. Fetched once."""
@@ -67,9 +93,7 @@ def fetch(release, folders, packages=()):
     print(f"llvm: fetching from Debian: the source package llvm-toolchain-{release}", *packages)
     apt = Apt(place / "fetch")
     if packages:
-        apt.get("download", *packages)
-    for package in apt.work.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, place / "packages"], check=True)
+        unpack(apt, packages, place / "packages")
     apt.get("source", "--download-only", "--tar-only", f"llvm-toolchain-{release}")
     (archive,) = apt.work.glob(f"llvm-toolchain-{release}_*.orig.tar.*")
     unpacked = apt.work / "unpacked"
@@ -82,3 +106,8 @@ def fetch(release, folders, packages=()):
     unpacked.rename(place / "source")
     shutil.rmtree(apt.work)
     return place
+
+
+if __name__ == "__main__":
+    for release in sys.argv[1:]:
+        fetch_libomptarget(release)

@@ -17,9 +17,11 @@ use crate::wire::command::Command;
 use crate::wire::record::{Event, Kind, Record, Sum, Way};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Round trips of which the one with the least delay compares two clocks: so many if they
@@ -284,7 +286,7 @@ impl Watch {
         if !watching.on {
             return Ok(None);
         }
-        let trace = settings.trace.as_deref().map(create).transpose()?;
+        let trace = settings.trace.as_deref().map(|path| create(&own(path))).transpose()?;
         let start = (clock::now(), Instant::now());
         let watched = devices.iter().map(|device| {
             device.tell(Command::Watch { events: watching.events }, PATIENCE)?;
@@ -370,6 +372,21 @@ struct View<'a> {
     seen: Seen,
 }
 
+/// The path with this process's number for each `%p`: several programs can have traces.
+fn own(path: &Path) -> PathBuf {
+    let number = std::process::id().to_string();
+    let path = path.as_os_str().as_bytes();
+    let mut name = Vec::new();
+    let mut rest = path;
+    while let Some(at) = rest.windows(2).position(|w| w == b"%p") {
+        name.extend_from_slice(&rest[..at]);
+        name.extend_from_slice(number.as_bytes());
+        rest = &rest[at + 2..];
+    }
+    name.extend_from_slice(rest);
+    PathBuf::from(OsString::from_vec(name))
+}
+
 /// Creates a file for the user alone.
 fn create(path: &Path) -> Result<File> {
     let open = || {
@@ -393,6 +410,13 @@ mod tests {
         let mut notes = Notes::default();
         what.iter().enumerate().for_each(|(i, &w)| notes.asked(i as u64, w));
         notes
+    }
+
+    #[test]
+    fn a_path_can_have_the_number_of_the_process() {
+        let n = std::process::id();
+        assert_eq!(own("a%p/%pb%".as_ref()), PathBuf::from(format!("a{n}/{n}b%")));
+        assert_eq!(own("a.json".as_ref()), PathBuf::from("a.json"));
     }
 
     #[test]

@@ -17,7 +17,12 @@ static void addr(int d) {
   // By sections: of whole arrays clang 16 maps a copy.
 #pragma omp target data map(tofrom : x[0 : N]) use_device_addr(x[0 : N]) \
     device(d)
+// clang 14 does not know the clause; 15's regions crash, with LLVM's host plugin too.
+#if __clang_major__ < 16
+#pragma omp target is_device_ptr(x) device(d)
+#else
 #pragma omp target has_device_addr(x[0 : N]) device(d)
+#endif
   for (int i = 0; i < N; ++i)
     x[i] += 1;
   for (int i = 0; i < N; ++i)

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Memory of devices, and copies from and to it.
+
+use super::kernels::queue_of;
+use super::types::*;
+use super::*;
+use crate::debug;
+use crate::plugin::device::Device;
+use crate::plugin::queue::Queue;
+use std::sync::Arc;
+
+/// Does something on a queue of its own and waits for it.
+pub(super) fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Result<i32> {
+    let queue = device.queue();
+    let called = call(&queue);
+    done(device.synchronize(queue).and(called))
+}
+
+fn to_bytes(size: i64, device: &Device) -> Result<u64> {
+    u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))
+}
+
+/// Takes memory of a kind (`TargetAllocTy`); null on failure.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, kind: i32) -> *mut c_void {
+    guard("data_alloc", ptr::null_mut(), || {
+        let plugin = plugin()?;
+        let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
+        let at = match kind {
+            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.alloc(size, host as u64)?,
+            ALLOC_HOST => plugin.alloc_host(size)?,
+            ALLOC_SHARED => {
+                return Err(Error::new(format!(
+                    "no memory can be shared between the program and {}; allocate it on one side and map it",
+                    device.name()
+                )));
+            }
+            other => return Err(Error::new(format!("unknown kind {other} of memory"))),
+        };
+        debug!("{}: {size} bytes of kind {kind} at {at:#x}", device.name());
+        Ok(at as *mut c_void)
+    })
+}
+
+/// Gives memory back. (LLVM 14 and 15 do not tell the kind; it is not needed.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_delete(id: i32, at: *mut c_void, _kind: i32) -> i32 {
+    guard("data_delete", FAIL, || {
+        let plugin = plugin()?;
+        debug!("device {id}: {at:p} is free");
+        done(plugin.free(plugin.device(id)?, at as u64))
+    })
+}
+
+/// Host memory needs no lock to be copied from and to.
+///
+/// # Safety
+/// `locked` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_lock(_id: i32, host: *mut c_void, _size: i64, locked: *mut *mut c_void) -> i32 {
+    if locked.is_null() {
+        return FAIL;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *locked = host };
+    SUCCESS
+}
+
+/// The counterpart of `data_lock`.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_unlock(_id: i32, _host: *mut c_void) -> i32 {
+    SUCCESS
+}
+
+/// Copies to the device.
+///
+/// # Safety
+/// `host[..size]` is readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_submit(id: i32, target: *mut c_void, host: *mut c_void, size: i64) -> i32 {
+    guard("data_submit", FAIL, || {
+        let plugin = plugin()?;
+        let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise; the queue is synchronized before the return.
+        at_once(device, |queue| unsafe { plugin.submit((device, target as u64), host.cast(), size, queue) })
+    })
+}
+
+/// Copies to the device as a part of a queue.
+///
+/// # Safety
+/// `host[..size]` is readable, and if large, until the queue is synchronized; `info` is
+/// an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
+    id: i32,
+    target: *mut c_void,
+    host: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_submit", FAIL, || {
+        let plugin = plugin()?;
+        let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
+        debug!("device {id}: {size} bytes from host {host:p} to {target:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let queue = queue_of(device, info)?;
+            done(plugin.submit((device, target as u64), host.cast(), size, &queue))
+        }
+    })
+}
+
+/// Copies from the device.
+///
+/// # Safety
+/// `host[..size]` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_retrieve(id: i32, host: *mut c_void, target: *mut c_void, size: i64) -> i32 {
+    guard("data_retrieve", FAIL, || {
+        let plugin = plugin()?;
+        let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise; the queue is synchronized before the return.
+        at_once(device, |queue| unsafe { plugin.retrieve(host.cast(), (device, target as u64), size, queue) })
+    })
+}
+
+/// Copies from the device as a part of a queue.
+///
+/// # Safety
+/// `host[..size]` is writable until the queue is synchronized; `info` is an async info
+/// of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
+    id: i32,
+    host: *mut c_void,
+    target: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_retrieve", FAIL, || {
+        let plugin = plugin()?;
+        let device = plugin.device(id)?;
+        let size = to_bytes(size, device)?;
+        debug!("device {id}: {size} bytes from {target:p} to host {host:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let queue = queue_of(device, info)?;
+            plugin.retrieve(host.cast(), (device, target as u64), size, &queue)?;
+            done(match libomptarget::generation() {
+                Ok(Generation::Llvm14) => device.drain(&queue),
+                _ => Ok(()),
+            })
+        }
+    })
+}
+
+/// Repeats a pattern all over `size` bytes of the device, as a part of a queue. (For LLVM
+/// 22 and later.)
+///
+/// # Safety
+/// `pattern[..pattern_size]` is readable; `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_data_fill_async(
+    id: i32,
+    target: *mut c_void,
+    pattern: *const c_void,
+    pattern_size: i64,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_fill", FAIL, || {
+        let device = plugin()?.device(id)?;
+        let (size, pattern_size) = (to_bytes(size, device)?, to_bytes(pattern_size, device)?);
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        let (queue, pattern) =
+            unsafe { (queue_of(device, info)?, std::slice::from_raw_parts(pattern.cast(), pattern_size as usize)) };
+        done(device.fill(&queue, target as u64, pattern, size))
+    })
+}
+
+/// 1: any two devices can copy to each other. (LLVM's spelling.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_is_data_exchangable(source: i32, destination: i32) -> i32 {
+    guard("is_data_exchangable", 0, || {
+        let plugin = plugin()?;
+        plugin.device(source).and(plugin.device(destination)).map(|_| 1)
+    })
+}
+
+/// Copies between devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_data_exchange(
+    source: i32,
+    from: *mut c_void,
+    destination: i32,
+    to: *mut c_void,
+    size: i64,
+) -> i32 {
+    guard("data_exchange", FAIL, || {
+        let plugin = plugin()?;
+        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        let size = to_bytes(size, device)?;
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        at_once(device, |queue| device.exchange(queue, from as u64, other, to as u64, size))
+    })
+}
+
+/// Copies between devices as a part of a queue of the source.
+///
+/// # Safety
+/// `info` is an async info of libomptarget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
+    source: i32,
+    from: *mut c_void,
+    destination: i32,
+    to: *mut c_void,
+    size: i64,
+    info: *mut AsyncInfo,
+) -> i32 {
+    guard("data_exchange", FAIL, || {
+        let plugin = plugin()?;
+        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+        let size = to_bytes(size, device)?;
+        debug!("{size} bytes from device {source} {from:p} to device {destination} {to:p}");
+        if size == 0 {
+            return Ok(SUCCESS);
+        }
+        // SAFETY: the caller's promise.
+        let queue = unsafe { queue_of(device, info)? };
+        done(device.exchange(&queue, from as u64, other, to as u64, size))
+    })
+}
