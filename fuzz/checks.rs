@@ -5,6 +5,7 @@
 use omptarget_mpi::base::elf::{self, Image};
 use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
+use omptarget_mpi::wire::record::{Record, Records};
 use omptarget_mpi::wire::reply::{self, Reply};
 use omptarget_mpi::wire::{MESSAGE_MAX, PROTOCOL};
 use std::sync::LazyLock;
@@ -61,6 +62,12 @@ fn reply(bytes: &[u8]) -> bool {
             reply::begin_output(&mut copy, *stream);
             copy.extend_from_slice(bytes);
         }
+        Reply::Records(all) => {
+            reply::begin_records(&mut copy);
+            if !records(all.clone(), &mut copy) {
+                return false;
+            }
+        }
     }
     let again = Reply::parse(&copy).expect("a written reply is valid");
     // The text of a failure is cut to the room that a message has.
@@ -68,6 +75,21 @@ fn reply(bytes: &[u8]) -> bool {
         assert_eq!(again, reply);
     }
     true
+}
+
+/// Writes records again; there is one way to do so. False if some are not valid.
+fn records(mut rest: Records<'_>, copy: &mut Vec<u8>) -> bool {
+    loop {
+        let record = match rest.take() {
+            Ok(Some(record)) => record,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
+        if let Record::Event(e) = record {
+            assert!(e.begin <= e.end, "{e:?}");
+        }
+        record.write(copy);
+    }
 }
 
 fn hello(bytes: &[u8]) -> bool {

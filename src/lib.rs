@@ -17,7 +17,7 @@
 //! | 3 | [`link`] | ordered messages and bulk data between host and devices |
 //! | 2 | [`wire`] | every message, defined once, with its validator |
 //! | 1 | [`mpi`] | the only place that names MPI |
-//! | 0 | [`base`] | errors, log lines, settings, facts of the node, ELF reading |
+//! | 0 | [`base`] | a clock, errors, log lines, settings, facts of the node, ELF reading |
 
 pub mod base;
 pub mod device_main;

@@ -55,6 +55,12 @@ pub fn warning(text: impl fmt::Display) {
     line("omptarget-mpi: warning: ", format_args!("{text}"));
 }
 
+/// Whole lines that the user asked for, in one piece.
+pub fn text(lines: &str) {
+    // As above.
+    let _ = std::io::stderr().write_all(lines.as_bytes());
+}
+
 /// A line in the style of libomptarget's debug output; use [`crate::debug!`].
 pub fn debug(text: fmt::Arguments<'_>) {
     line("TARGET MPI RTL --> ", text);

@@ -2,6 +2,8 @@
 //! The environment variables of this project; the table in the README describes them.
 
 use crate::base::{Error, Result};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Everything a user can set.
@@ -15,6 +17,12 @@ pub struct Settings {
     pub memory: Option<u64>,
     /// `OMPTARGET_MPI_FRAGMENT_SIZE`, bytes: the largest piece of one large transfer.
     pub fragment: u64,
+    /// `OMPTARGET_MPI_STATS=1`: tell at the end what happened on each device.
+    pub stats: bool,
+    /// `OMPTARGET_MPI_TRACE`: the file to write a trace to.
+    pub trace: Option<PathBuf>,
+    /// `OMPTARGET_MPI_TRACE_EVENTS`: how many events of each device a trace has at most.
+    pub trace_events: u64,
     /// `OMPTARGET_MPI_DEVICES`: how many devices a program spawns that was started alone or
     /// uses MPI itself.
     pub devices: Option<usize>,
@@ -43,6 +51,9 @@ impl Default for Settings {
             fragment: 16 << 20,
             devices: None,
             hosts: None,
+            stats: false,
+            trace: None,
+            trace_events: 1 << 20,
         }
     }
 }
@@ -53,11 +64,12 @@ impl Settings {
     /// # Errors
     /// A value that makes no sense; the text names the variable and the allowed range.
     pub fn from_env() -> Result<Settings> {
-        Self::read(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
+        Self::read(|name| std::env::var_os(name))
     }
 
-    fn read(get: impl Fn(&str) -> Option<String>) -> Result<Settings> {
+    fn read(get_os: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
         let mut s = Settings::default();
+        let get = |name: &str| get_os(name).map(|v| v.to_string_lossy().into_owned());
         if let Some(v) = get("OMPTARGET_MPI_BIND") {
             s.bind = match v.as_str() {
                 "share" => Bind::Share,
@@ -72,6 +84,18 @@ impl Settings {
         s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
         if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", 4096, 1 << 30)? {
             s.fragment = n;
+        }
+        if let Some(v) = get("OMPTARGET_MPI_STATS") {
+            s.stats = match v.trim() {
+                "1" => true,
+                "0" => false,
+                _ => return Err(Error::new(format!("OMPTARGET_MPI_STATS={v} is neither 0 nor 1"))),
+            };
+        }
+        // Set to nothing is not set, as usual for files.
+        s.trace = get_os("OMPTARGET_MPI_TRACE").filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(n) = size(&get, "OMPTARGET_MPI_TRACE_EVENTS", 1, 1 << 30)? {
+            s.trace_events = n;
         }
         s.devices = size(&get, "OMPTARGET_MPI_DEVICES", 1, 65_536)?.map(|n| n as usize);
         s.hosts = get("OMPTARGET_MPI_HOSTS").filter(|h| !h.is_empty());
@@ -109,7 +133,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Settings> {
-        Settings::read(|name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.to_string()))
+        Settings::read(|name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.into()))
     }
 
     #[test]
@@ -124,11 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn statistics_and_traces_are_switched_on() {
+        let s =
+            read(&[("OMPTARGET_MPI_STATS", "1"), ("OMPTARGET_MPI_TRACE", "a b"), ("OMPTARGET_MPI_TRACE_EVENTS", "2k")]);
+        let wanted = Settings { stats: true, trace: Some("a b".into()), trace_events: 2048, ..Settings::default() };
+        assert_eq!(s.unwrap(), wanted);
+        assert_eq!(read(&[("OMPTARGET_MPI_STATS", "0"), ("OMPTARGET_MPI_TRACE", "")]).unwrap(), Settings::default());
+    }
+
+    #[test]
     fn nonsense_is_refused_with_the_range() {
         for bad in ["", "-1", "12x", "0", "K", "99999999999999999999", "17179869184G", "1é"] {
             let e = read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", bad)]).unwrap_err();
             assert!(e.to_string().contains("4096 to 1073741824"), "{bad}: {e}");
         }
         assert!(read(&[("OMPTARGET_MPI_BIND", "core")]).is_err());
+        assert!(read(&[("OMPTARGET_MPI_STATS", "yes")]).is_err());
+        assert!(read(&[("OMPTARGET_MPI_TRACE_EVENTS", "0")]).is_err());
     }
 }

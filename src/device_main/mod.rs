@@ -10,6 +10,7 @@ mod output;
 mod schedule;
 mod serve;
 mod stubs;
+mod watch;
 mod work;
 
 use crate::base::settings::{Bind, Settings};

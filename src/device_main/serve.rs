@@ -21,13 +21,15 @@ use super::memory::Memory;
 use super::output::{self, Output};
 use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
+use super::watch::Watch;
 use super::work::Work;
-use crate::base::{Error, Result, node};
+use crate::base::{Error, Result, clock, node};
 use crate::debug;
 use crate::link::idle::{Idle, Pace};
 use crate::link::{Link, OnDone, Peer, Progress, Span};
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, Commands, parts};
+use crate::wire::command::{Command, Commands, Head, parts};
+use crate::wire::record::{Event, Kind};
 use crate::wire::reply::{self, Failure};
 use memmap2::MmapMut;
 use parking_lot::{Mutex, RwLock};
@@ -94,6 +96,7 @@ pub struct Server {
     lost: AtomicBool,
     /// The reply to the command that ends the device.
     farewell: Mutex<Option<Vec<u8>>>,
+    watch: Watch,
 }
 
 /// What a step of a message came to.
@@ -149,6 +152,7 @@ impl Server {
             left: Mutex::new(Instant::now()),
             lost: AtomicBool::new(false),
             farewell: Mutex::default(),
+            watch: Watch::default(),
         })
     }
 
@@ -427,7 +431,7 @@ impl Server {
         if from != self.host {
             return Err(Error::new("it is not this device's host"));
         }
-        let work = Work::new(message, self.link.buffer())?;
+        let work = Work::new(message, self.link.buffer(), self.watch.notes())?;
         if work.head().core == node::current_core() && self.host_process.is_some() {
             self.leave_core(work.head().core);
         }
@@ -463,6 +467,15 @@ impl Server {
                 }
                 Command::Preload { libraries } => *self.preload.lock() = Some(libraries.to_vec()),
                 Command::Discard { at, len } => self.memory.discard(at, len),
+                Command::Watch { events } => self.watch.begin(events),
+                Command::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
+                Command::Recall => {
+                    let mut message = self.link.buffer();
+                    reply::begin_records(&mut message);
+                    let left = self.watch.recall(&mut message);
+                    self.link.send(self.host, message)?;
+                    work.reply.extend_from_slice(&left.to_le_bytes());
+                }
                 Command::Shutdown => ends = true,
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
@@ -552,6 +565,9 @@ impl Server {
 
     /// Executes a message as far as possible now.
     fn execute(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) {
+        if work.notes.on {
+            work.notes.enter();
+        }
         loop {
             match self.step(me, work) {
                 Ok(Step::Next(next)) => work = next,
@@ -567,7 +583,14 @@ impl Server {
             self.send_output(OUTPUT_BEFORE_REPLY);
         }
         let reply = work.take_reply();
+        // Behind the reply, if it is this thread that would obey a host that then asks.
+        if work.notes.on && !me.receiving {
+            work.notes.finish(&self.watch, work.head);
+        }
         self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
+        if work.notes.on && me.receiving {
+            work.notes.finish(&self.watch, work.head);
+        }
         let mut ready = VecDeque::new();
         self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
         if !ready.is_empty() {
@@ -594,6 +617,9 @@ impl Server {
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
         w.position = rest.position(&w.message);
+        if let Some(command) = command.as_ref().filter(|_| w.notes.on) {
+            w.notes.take_up(&self.watch, command);
+        }
         let sound = w.failure.is_none();
         let outcome = match command {
             None => return Ok(Step::End(work)),
@@ -633,17 +659,26 @@ impl Server {
                 let waiting = self.schedule.lock().wait(work, seq);
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
-            Some(Command::Copy { to, from, len }) if len < LONG_COPY => self.memory.copy(to, from, len),
             Some(Command::Copy { to, from, len }) => {
-                let role = self.begin_long(me);
+                let begin = w.notes.on.then(|| w.notes.start());
+                let role = if len < LONG_COPY { None } else { Some(self.begin_long(me)) };
                 let outcome = self.memory.copy(to, from, len);
-                self.end_long(me, role);
+                if let Some(role) = role {
+                    self.end_long(me, role);
+                }
+                if let Some(begin) = begin {
+                    w.notes.copied(&self.watch, w.head, len, begin);
+                }
                 outcome
             }
             Some(Command::Load { image }) => {
+                let begin = w.notes.on.then(|| w.notes.start());
                 let role = self.begin_long(me);
                 let outcome = self.load(image, &mut w.reply);
                 self.end_long(me, role);
+                if let Some(begin) = begin {
+                    w.notes.done(&self.watch, w.head, Kind::Load, u64::from(image), (begin, clock::now()));
+                }
                 outcome
             }
             Some(Command::Move { image }) => {
@@ -666,7 +701,15 @@ impl Server {
                 Ok(())
             }
             Some(Command::Redirect { from, to }) => self.redirect(from, to),
-            Some(Command::Start { .. } | Command::Preload { .. } | Command::Discard { .. } | Command::Shutdown) => {
+            Some(
+                Command::Start { .. }
+                | Command::Preload { .. }
+                | Command::Discard { .. }
+                | Command::Watch { .. }
+                | Command::Clock
+                | Command::Recall
+                | Command::Shutdown,
+            ) => {
                 return Err(Error::new("the host put a command for the device into a queue"));
             }
         };
@@ -676,7 +719,8 @@ impl Server {
         Ok(Step::Next(work))
     }
 
-    fn launch(&self, me: &mut Me, work: Box<Work>, kernel: u64, args: &[u64], array: bool) -> Step {
+    fn launch(&self, me: &mut Me, mut work: Box<Work>, kernel: u64, args: &[u64], array: bool) -> Step {
+        let begin = work.notes.on.then(|| work.notes.start());
         fault::enter(me.slot, kernel, work);
         let role = self.begin_long(me);
         // Against `give_up`: either it finds this kernel or we find that it was there.
@@ -689,18 +733,35 @@ impl Server {
                 self.executor.run(kernel, args);
             }
         }
+        let ran = begin.map(|begin| (begin, clock::now()));
         output::flush_stdio();
         self.end_long(me, role);
         // SAFETY: entered above with a `Work`.
         match unsafe { fault::leave::<Work>(me.slot) } {
-            Some(work) => Step::Next(work),
+            Some(mut work) => {
+                if let Some(ran) = ran {
+                    let head = work.head;
+                    work.notes.done(&self.watch, head, Kind::Kernel, kernel, ran);
+                }
+                Step::Next(work)
+            }
             // Another kernel crashed, and the host was told that this one failed too.
             None => park(),
         }
     }
 
+    /// A bulk transfer begins: what will be written down of it, if anything is.
+    fn transfer(work: &mut Work, kind: Kind, bytes: u64, peer: Peer) -> Option<Event> {
+        let Head { queue, seq, .. } = work.head;
+        let begin = work.notes.on.then(|| work.notes.start())?;
+        Some(Event { kind, queue, seq, what: bytes, begin, end: begin, peer: peer.rank as u32, tag: peer.tag })
+    }
+
     /// Goes on with a message whose transfer is over.
-    fn resume(&self, mut work: Box<Work>, result: Result<()>) {
+    fn resume(&self, mut work: Box<Work>, result: Result<()>, transfer: Option<Event>) {
+        if let Some(event) = transfer {
+            work.notes.transferred(&self.watch, event, event.peer as usize == self.host);
+        }
         if let Err(e) = result {
             work.fail_with(&e);
         }
@@ -710,11 +771,12 @@ impl Server {
 
     fn receive_data(self: &Arc<Server>, mut work: Box<Work>, to: u64, len: u64, peer: Peer) -> Result<()> {
         let server = self.clone();
+        let event = Self::transfer(&mut work, Kind::Receive, len, peer);
         if self.memory.is_plain(to, len) {
             // SAFETY: the arena and images' data stay mapped; who else writes there
             // meanwhile is the program's business.
             let span = unsafe { Span::new(to as *mut u8, len as usize) };
-            return self.link.receive_bulk(peer, span, Box::new(move |result| server.resume(work, result)));
+            return self.link.receive_bulk(peer, span, Box::new(move |result| server.resume(work, result, event)));
         }
         let mut bytes = vec![0u8; len as usize];
         // SAFETY: the heap block does not move with the vector, which the completion
@@ -726,17 +788,18 @@ impl Server {
             {
                 work.fail_with(&e);
             }
-            server.resume(work, result);
+            server.resume(work, result, event);
         });
         self.link.receive_bulk(peer, span, done)
     }
 
     fn send_data(self: &Arc<Server>, mut work: Box<Work>, from: u64, len: u64, peer: Peer) -> Result<()> {
         let server = self.clone();
+        let event = Self::transfer(&mut work, Kind::Send, len, peer);
         if work.failure.is_none() && self.memory.is_plain(from, len) {
             // SAFETY: as in `receive_data`.
             let span = unsafe { Span::new(from as *mut u8, len as usize) };
-            return self.link.send_bulk(peer, span, Box::new(move |result| server.resume(work, result)));
+            return self.link.send_bulk(peer, span, Box::new(move |result| server.resume(work, result, event)));
         }
         let mut bytes = Vec::new();
         let read = if work.failure.is_none() { self.memory.read(from, len as usize, &mut bytes) } else { Ok(()) };
@@ -744,13 +807,14 @@ impl Server {
             work.fail_with(&e);
         }
         if work.failure.is_some() {
-            return self.link.refuse_bulk(peer, len as usize, Box::new(move |result| server.resume(work, result)));
+            let done: OnDone = Box::new(move |result| server.resume(work, result, None));
+            return self.link.refuse_bulk(peer, len as usize, done);
         }
         // SAFETY: as for the scratch memory of `receive_data`.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let done: OnDone = Box::new(move |result| {
             drop(bytes);
-            server.resume(work, result);
+            server.resume(work, result, event);
         });
         self.link.send_bulk(peer, span, done)
     }
@@ -760,13 +824,14 @@ impl Server {
     /// Receives an image and passes it on, part by part.
     fn receive_image(
         self: &Arc<Server>,
-        work: Box<Work>,
+        mut work: Box<Work>,
         image: u32,
         (parcel, mut room): (Parcel, MmapMut),
         from: Peer,
         to: [Option<u32>; 2],
     ) -> Result<()> {
         let parcel = Arc::new(parcel);
+        let event = Self::transfer(&mut work, Kind::Image, room.len() as u64, from);
         let parts: Vec<_> = parts(room.len() as u64).collect();
         let start = room.as_mut_ptr();
         let left = Arc::new(Mutex::new((parts.len(), Some((work, room)))));
@@ -789,7 +854,7 @@ impl Server {
                 {
                     drop(room);
                     server.parcels.lock().insert(image, parcel);
-                    server.resume(work, Ok(()));
+                    server.resume(work, Ok(()), event);
                 }
             });
             self.link.receive_bulk(from.nth(i), span, done)?;

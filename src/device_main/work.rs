@@ -2,13 +2,15 @@
 //! One command message being executed.
 
 use super::schedule::Item;
+use super::watch::Notes;
 use crate::base::{Error, Result};
 use crate::wire::command::{Commands, Head};
 use crate::wire::reply::{self, Failure};
 
 /// See the module.
 pub struct Work {
-    head: Head,
+    /// What stands in front of the message.
+    pub head: Head,
     /// The message.
     pub message: Vec<u8>,
     /// How far it was executed.
@@ -17,6 +19,8 @@ pub struct Work {
     pub reply: Vec<u8>,
     /// Why it failed: nothing more of it is executed.
     pub failure: Option<Failure>,
+    /// What is written down of it.
+    pub notes: Notes,
 }
 
 impl Work {
@@ -24,11 +28,11 @@ impl Work {
     ///
     /// # Errors
     /// No command message.
-    pub fn new(message: Vec<u8>, mut reply: Vec<u8>) -> Result<Box<Work>> {
+    pub fn new(message: Vec<u8>, mut reply: Vec<u8>, notes: Notes) -> Result<Box<Work>> {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, failure: None }))
+        Ok(Box::new(Work { head, message, position, reply, failure: None, notes }))
     }
 
     /// Nothing more of the message is executed; the first reason stays.

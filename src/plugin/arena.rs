@@ -30,6 +30,7 @@ const KEEP: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Arena {
     used: u64,
+    peak: u64,
     /// Free ranges by address, with their lengths; neighbours are always merged.
     holes: BTreeMap<u64, u64>,
     /// The same by length.
@@ -47,6 +48,7 @@ impl Arena {
     pub fn new(range: Range<u64>) -> Arena {
         let mut arena = Arena {
             used: 0,
+            peak: 0,
             holes: BTreeMap::new(),
             by_size: BTreeSet::new(),
             taken: FxHashMap::default(),
@@ -61,6 +63,11 @@ impl Arena {
     /// Bytes handed out now.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// The most bytes that were handed out at a time.
+    pub fn peak(&self) -> u64 {
+        self.peak
     }
 
     /// Takes `size` bytes, or `None` if there is no hole large enough. Large ones lie in their
@@ -78,6 +85,7 @@ impl Arena {
         };
         self.taken.insert(at, len);
         self.used += len;
+        self.peak = self.peak.max(self.used);
         Some(at)
     }
 
@@ -216,6 +224,7 @@ mod tests {
         let all = a.alloc(1 << 20, 16).unwrap();
         assert_eq!(a.alloc(1, 0), None);
         assert!(a.free(all) && !a.free(all));
+        assert_eq!((a.used(), a.peak()), (0, 1 << 20));
         assert_eq!(a.alloc(1 << 20, 0), Some(all));
     }
 

@@ -6,7 +6,8 @@ use super::engine::{Engine, Port, Target};
 use super::image::{Entry, Loaded};
 use super::queue::{Event, Open, Queue};
 use super::space::{Reservation, Space};
-use crate::base::{Error, Result, elf, node};
+use super::watch::{Journal, What};
+use crate::base::{Error, Result, clock, elf, node};
 use crate::debug;
 use crate::link::{Peer, Span};
 use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_len};
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often an image may be moved before the device's addresses are given up on.
 const MOVES: usize = 16;
@@ -33,6 +35,7 @@ pub struct Device {
     arena: Mutex<Arena>,
     images: Mutex<Vec<Loaded>>,
     idle_queues: Mutex<Vec<Arc<Queue>>>,
+    journal: Mutex<Journal>,
     /// For what concerns the whole device.
     pub control: Arc<Queue>,
     next_queue: AtomicU32,
@@ -57,6 +60,7 @@ impl Device {
             range,
             images: Mutex::default(),
             idle_queues: Mutex::default(),
+            journal: Mutex::default(),
             control,
             next_queue: AtomicU32::new(1),
         }
@@ -92,6 +96,16 @@ impl Device {
             ("Plugin version", h.version.clone()),
             ("Protocol version", h.protocol.to_string()),
         ]
+    }
+
+    /// The rank of the program.
+    pub fn host_rank(&self) -> usize {
+        self.engine.rank
+    }
+
+    /// The most bytes that were allocated at a time.
+    pub fn peak(&self) -> u64 {
+        self.arena.lock().peak()
     }
 
     // ---- memory ----------------------------------------------------------------
@@ -157,8 +171,62 @@ impl Device {
     }
 
     fn release(&self, queue: Arc<Queue>) {
-        queue.open.lock().reset();
+        let mut open = queue.open.lock();
+        // `take_journal` locks in the other order, but only queues that are idle already.
+        if open.notes.are_many() {
+            self.journal.lock().take(queue.id, &mut open.notes, self.engine.watching.events);
+        }
+        open.reset();
+        drop(open);
         self.idle_queues.lock().push(queue);
+    }
+
+    /// The time, if there is a trace for it.
+    #[inline]
+    fn stamp(&self) -> u64 {
+        if self.engine.watching.trace { clock::now() } else { 0 }
+    }
+
+    /// Writes down what was asked of a queue at a time, once it is in the open message.
+    #[inline]
+    fn note(&self, open: &mut Open, at: u64, what: What) {
+        if self.engine.watching.trace {
+            open.notes.asked(at, what);
+        }
+    }
+
+    /// All notes of queues that nobody uses now; at most `limit` are kept.
+    pub fn take_journal(&self, limit: u64) -> Journal {
+        let mut journal = self.journal.lock();
+        for queue in self.idle_queues.lock().iter() {
+            journal.take(queue.id, &mut queue.open.lock().notes, limit);
+        }
+        journal.take_all()
+    }
+
+    /// Gives an order to the whole device and returns the number that it answers, within some
+    /// time.
+    ///
+    /// # Errors
+    /// The device does not answer, or the link is broken.
+    pub fn tell(&self, command: Command<'_>, patience: Duration) -> Result<u64> {
+        let (queue, since) = (&self.control, Instant::now());
+        let mut answer = Box::new([0u8; 8]);
+        let mut open = queue.open.lock();
+        self.push(queue, &mut open, command)?;
+        if !matches!(command, Command::Watch { .. }) {
+            open.targets.push(Target { at: answer.as_mut_ptr(), len: answer.len() });
+            open.reply += answer.len();
+        }
+        self.engine.close(queue, &mut open)?;
+        drop(open);
+        let waited = self.engine.wait_until(Some(queue), &|| queue.is_idle() || since.elapsed() > patience);
+        if !queue.is_idle() {
+            // It may be written to yet.
+            std::mem::forget(answer);
+            return Err(waited.err().unwrap_or_else(|| Error::new("it does not answer")));
+        }
+        Ok(u64::from_le_bytes(*answer))
     }
 
     /// Makes sure that the open message has room for a command and its reply.
@@ -187,7 +255,12 @@ impl Device {
     /// The first failure of anything in the queue.
     pub fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
         let sent = self.flush(&queue);
+        // Behind the sending: the device is at work while the clock is read.
+        let since = self.engine.watching.on.then(clock::now);
         let waited = sent.and_then(|()| self.engine.wait(&queue));
+        if let Some(since) = since {
+            self.waited(&queue, (since, clock::now()), true);
+        }
         self.conclude(queue, waited)
     }
 
@@ -212,7 +285,23 @@ impl Device {
         if !queue.is_idle() {
             return Ok(false);
         }
+        if self.engine.watching.on {
+            let now = clock::now();
+            self.waited(queue, (now, now), true);
+        }
         self.conclude(queue.clone(), Ok(())).map(|()| true)
+    }
+
+    /// Writes down that a thread waited for what a queue has to do, and counts it if it was
+    /// the program that asked to.
+    fn waited(&self, queue: &Queue, time: (u64, u64), counts: bool) {
+        let open = &mut *queue.open.lock();
+        if counts && open.last != 0 {
+            open.notes.count(time);
+        }
+        if self.engine.watching.trace && open.last != 0 {
+            open.notes.waited(time, open.last);
+        }
     }
 
     /// Sends what was collected.
@@ -251,9 +340,11 @@ impl Device {
         self.port().alive()?;
         if size as usize <= INLINE_MAX && self.knows(to, size) {
             let mut open = queue.open.lock();
+            let at = self.stamp();
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(from, size as usize) };
             self.room(queue, &mut open, COMMAND_MAX + bytes.len(), 0)?;
+            self.note(&mut open, at, What::Submit(size));
             Writer(&mut open.message).push(Command::Write { to, bytes });
             return Ok(());
         }
@@ -268,9 +359,11 @@ impl Device {
             });
         }
         let mut open = queue.open.lock();
+        let at = self.stamp();
         let peer = self.engine.next_transfer(self.port().rank);
         let rank = self.engine.rank as u32;
         self.push(queue, &mut open, Command::Receive { to, len: size, rank, tag: peer.tag })?;
+        self.note(&mut open, at, What::Submit(size));
         self.engine.close(queue, &mut open)?;
         // SAFETY: the caller's promise; a send does not write to it.
         let span = unsafe { Span::new(from.cast_mut(), size as usize) };
@@ -317,8 +410,11 @@ impl Device {
             return self.unknown(queue, "read from", from, size, read);
         }
         let mut open = queue.open.lock();
+        let at = self.stamp();
         if size as usize <= INLINE_MAX {
-            return read(queue, &mut open, 0, size);
+            read(queue, &mut open, 0, size)?;
+            self.note(&mut open, at, What::Retrieve(size));
+            return Ok(());
         }
         let peer = self.engine.next_transfer(self.port().rank);
         // SAFETY: the caller's promise.
@@ -326,6 +422,7 @@ impl Device {
         self.engine.bulk(queue, peer, span, false)?;
         let rank = self.engine.rank as u32;
         self.push(queue, &mut open, Command::Send { from, len: size, rank, tag: peer.tag })?;
+        self.note(&mut open, at, What::Retrieve(size));
         self.engine.close(queue, &mut open)
     }
 
@@ -393,11 +490,15 @@ impl Device {
             }
         }
         let mut open = queue.open.lock();
+        let at = self.stamp();
         if self.number == other.number {
-            return self.push(queue, &mut open, Command::Copy { to, from, len: size });
+            self.push(queue, &mut open, Command::Copy { to, from, len: size })?;
+            self.note(&mut open, at, What::Exchange(size));
+            return Ok(());
         }
         let Peer { rank, tag } = self.engine.next_transfer(other.port().rank);
         self.push(queue, &mut open, Command::Send { from, len: size, rank: rank as u32, tag })?;
+        self.note(&mut open, at, What::Exchange(size));
         self.engine.close(queue, &mut open)?;
         drop(open);
         // The other end is a queue of its own there: nothing that the other device has
@@ -430,7 +531,9 @@ impl Device {
             return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
         }
         let mut open = queue.open.lock();
+        let at = self.stamp();
         self.room(queue, &mut open, len, 0)?;
+        self.note(&mut open, at, What::Launch(kernel));
         Writer(&mut open.message).launch(kernel, args, array);
         Ok(())
     }
@@ -464,7 +567,10 @@ impl Device {
     /// An image or a library of it that can't be loaded there, or lacks an entry.
     pub fn load(&self, id: u32, received: u64, parsed: elf::Image, entries: &[Entry]) -> Result<Vec<u64>> {
         let queue = self.queue();
+        let at = self.stamp();
         self.push(&queue, &mut queue.open.lock(), Command::Wait { seq: received })?;
+        self.note(&mut queue.open.lock(), at, What::Load);
+        let since = self.stamp();
         let mut answer = [0u8; 8];
         let mut result = self.ask(&queue, Command::Load { image: id }, &mut answer);
         // The device's place for the image must be free here too.
@@ -485,6 +591,7 @@ impl Device {
                 }
             }
         }
+        self.waited(&queue, (since, self.stamp()), false);
         self.release(queue);
         result?;
         let (base, reserved) = reserved.ok_or_else(|| {

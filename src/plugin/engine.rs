@@ -5,11 +5,13 @@
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
 use super::queue::{Event, Open, Position, Queue};
+use super::watch::Watching;
 use crate::base::{Error, Result, log, node};
 use crate::debug;
 use crate::link::idle::Pace;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
 use crate::wire::command::{Head, Writer};
+use crate::wire::record::{Record, Records};
 use crate::wire::reply::{Failure, Reply, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -76,6 +78,9 @@ pub struct Port {
     lost: AtomicBool,
     /// Names of its kernels by address, for messages.
     pub kernels: Mutex<BTreeMap<u64, String>>,
+    /// Messages with output that came.
+    outputs: AtomicU64,
+    records: Mutex<Vec<Record>>,
 }
 
 impl Port {
@@ -89,7 +94,30 @@ impl Port {
             in_flight: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             kernels: Mutex::default(),
+            outputs: AtomicU64::new(0),
+            records: Mutex::default(),
         }
+    }
+
+    /// How many messages were sent to the device, and how many came.
+    pub fn messages(&self) -> (u64, u64) {
+        let flight = self.flight.lock();
+        let sent = flight.first - 1 + flight.sent.len() as u64;
+        let unanswered = flight.sent.iter().filter(|s| !s.answered).count() as u64;
+        (sent, sent - unanswered + self.outputs.load(Ordering::Relaxed))
+    }
+
+    /// What the device told of what happened there, and was not taken before.
+    pub fn take_records(&self) -> Vec<Record> {
+        std::mem::take(&mut *self.records.lock())
+    }
+
+    fn keep(&self, mut records: Records<'_>) -> Result<()> {
+        let mut kept = self.records.lock();
+        while let Some(record) = records.take()? {
+            kept.push(record);
+        }
+        Ok(())
     }
 
     /// The name of the kernel at an address.
@@ -131,6 +159,8 @@ pub struct Engine {
     by_rank: Vec<Option<usize>>,
     /// This process's rank.
     pub rank: usize,
+    /// What is written down.
+    pub watching: Watching,
     pace: Pace,
     driving: AtomicBool,
     sleepers: Mutex<Vec<Thread>>,
@@ -146,7 +176,7 @@ pub struct Engine {
 impl Engine {
     /// An engine over a started link. `ranks` are all ranks of the job; `pace` is that of
     /// waiting for devices.
-    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, pace: Pace) -> Engine {
+    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, pace: Pace, watching: Watching) -> Engine {
         let mut by_rank = vec![None; ranks];
         for (i, port) in ports.iter().enumerate() {
             by_rank[port.rank] = Some(i);
@@ -156,6 +186,7 @@ impl Engine {
             ports,
             by_rank,
             rank,
+            watching,
             pace,
             driving: AtomicBool::new(false),
             sleepers: Mutex::default(),
@@ -202,6 +233,9 @@ impl Engine {
         flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
         drop(flight);
+        if self.watching.trace {
+            open.notes.sent(open.last);
+        }
         for (event, stamp) in open.events.drain(..) {
             event.sent(queue, stamp, open.last);
         }
@@ -394,7 +428,15 @@ impl Engine {
                     self.protocol_error(from, "a reply without a message");
                 }
             }
-            Reply::Output { stream, bytes } => print(stream, bytes),
+            Reply::Output { stream, bytes } => {
+                self.ports[port].outputs.fetch_add(1, Ordering::Relaxed);
+                print(stream, bytes);
+            }
+            Reply::Records(records) => {
+                if let Err(e) = self.ports[port].keep(records) {
+                    self.protocol_error(from, &e.to_string());
+                }
+            }
         }
     }
 

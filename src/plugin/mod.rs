@@ -8,6 +8,7 @@ pub mod image;
 pub mod queue;
 pub mod space;
 pub mod start;
+pub mod watch;
 
 use crate::base::{Error, Result, elf};
 use crate::link::{Peer, Span};
@@ -23,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use watch::Watch;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// How long the devices may take to end.
@@ -40,11 +42,13 @@ pub struct Plugin {
     host_memory: Mutex<HashMap<usize, Layout>>,
     sent_images: Mutex<Vec<Sent>>,
     next_image: AtomicU32,
+    /// Until the end, if anything is watched.
+    watch: Mutex<Option<Watch>>,
     finished: AtomicBool,
 }
 
 impl Plugin {
-    fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>) -> Plugin {
+    fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>, watch: Option<Watch>) -> Plugin {
         Plugin {
             engine,
             space,
@@ -52,6 +56,7 @@ impl Plugin {
             host_memory: Mutex::default(),
             sent_images: Mutex::default(),
             next_image: AtomicU32::new(1),
+            watch: Mutex::new(watch),
             finished: AtomicBool::new(false),
         }
     }
@@ -202,6 +207,10 @@ impl Plugin {
                 self.devices[n].drop_image(id, message)?;
             }
         }
+        if let Some(watch) = &*self.watch.lock() {
+            // If the device does not answer, the end of the watch tells so.
+            let _ = watch.collect(device);
+        }
         device.unload(id, received)
     }
 
@@ -247,6 +256,9 @@ impl Plugin {
     /// Ends the devices and MPI; later calls do nothing.
     pub fn finish(&self) {
         if !self.finished.swap(true, Ordering::SeqCst) {
+            if let Some(watch) = self.watch.lock().take() {
+                watch.end(&self.devices);
+            }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
             self.engine.shut_down(&controls, END_PATIENCE);
         }

@@ -2,6 +2,7 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::engine::Target;
+use super::watch::Notes;
 use crate::base::Error;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -39,10 +40,12 @@ pub struct Open {
     pub last: u64,
     /// No message of this use of the queue was sent yet.
     pub fresh: bool,
+    /// What was asked of the queue, if that is watched.
+    pub notes: Notes,
 }
 
 impl Open {
-    /// Forgets all, for a new use of the queue; keeps the memory of its lists.
+    /// Forgets all but the notes, for a new use of the queue; keeps the memory of its lists.
     pub fn reset(&mut self) {
         self.message.clear();
         self.targets.clear();

@@ -7,6 +7,7 @@ use super::device::Device;
 use super::engine::{Engine, Port};
 use super::queue::Queue;
 use super::space::{self, Space};
+use super::watch::{Watch, Watching};
 use crate::base::node::ranges;
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, elf, log};
@@ -169,7 +170,7 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
     let ports = ranks.iter().enumerate().map(|(n, &r)| {
         Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
     });
-    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace));
+    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
     let devices = ranks.iter().zip(controls).enumerate().map(|(n, (&r, control))| {
@@ -178,7 +179,12 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
         let at = space.arena(n);
         Device::new(n, h.clone(), engine.clone(), space.clone(), at..at + capacities[n], control)
     });
-    Ok(Plugin::new(engine.clone(), space.clone(), devices.collect()))
+    let devices: Vec<Device> = devices.collect();
+    let host = &hellos[rank];
+    let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+    let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
+    let watch = Watch::begin(settings, program, &devices)?;
+    Ok(Plugin::new(engine.clone(), space.clone(), devices, watch))
 }
 
 /// Bytes that a device may hand out: what the user says, or its share of its node's, in

@@ -80,6 +80,13 @@ pub enum Command<'a> {
     /// 17: loads libraries that every image will need, while there is time: lines of name,
     /// tab, path on the host.
     Preload { libraries: &'a [u8] },
+    /// 18: from now on, what happens is summed up, and up to so many events of it are kept.
+    Watch { events: u64 },
+    /// 19: the reply carries the time of the device, see [`crate::base::clock`].
+    Clock,
+    /// 20: as many records of what happened as a [`super::reply::Reply::Records`] holds are
+    /// sent and forgotten; the reply carries the number of those that are left.
+    Recall,
     /// 14: calls of a function at address `from` shall reach the function that the
     /// pointer at address `to` names.
     Redirect { from: u64, to: u64 },
@@ -142,6 +149,9 @@ impl Writer<'_> {
             Command::Move { image } => self.op(12, &[u64::from(image)]),
             Command::Shutdown => self.op(13, &[]),
             Command::Redirect { from, to } => self.op(14, &[from, to]),
+            Command::Watch { events } => self.op(18, &[events]),
+            Command::Clock => self.op(19, &[]),
+            Command::Recall => self.op(20, &[]),
         }
     }
 }
@@ -262,6 +272,9 @@ impl<'a> Commands<'a> {
                 Command::Preload { libraries: r.bytes(usize::try_from(len).unwrap_or(usize::MAX))? }
             }
             16 => Command::Load { image: id(r.u64()?)? },
+            18 => Command::Watch { events: r.u64()? },
+            19 => Command::Clock,
+            20 => Command::Recall,
             _ => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
     }
@@ -299,6 +312,9 @@ mod tests {
             Command::Move { image: b },
             Command::Shutdown,
             Command::Redirect { from: n, to: !n },
+            Command::Watch { events: n },
+            Command::Clock,
+            Command::Recall,
         ]
     }
 

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod command;
 pub mod hello;
+pub mod record;
 pub mod reply;
 
 use crate::base::{Error, Result};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, and
-//! [`Reply::Output`] whenever something was printed.
+//! [`Reply::Output`] whenever something was printed, and [`Reply::Records`] if asked for.
 
+use super::record::Records;
 use super::{MESSAGE_MAX, Reader};
 use crate::base::{Error, Result};
 
@@ -15,6 +16,8 @@ pub enum Reply<'a> {
     Failed { seq: u64, failure: Failure },
     /// 3: something was printed; comes before the reply of the kernel that printed it.
     Output { stream: Stream, bytes: &'a [u8] },
+    /// 4: what happened on the device; comes before the reply to the command that asks for it.
+    Records(Records<'a>),
 }
 
 /// Where printed text belongs.
@@ -71,6 +74,12 @@ pub fn begin_output(out: &mut Vec<u8>, stream: Stream) {
     out.extend_from_slice(&[3, stream as u8]);
 }
 
+/// Starts a [`Reply::Records`] to which [`super::record::Record::write`] appends.
+pub fn begin_records(out: &mut Vec<u8>) {
+    out.clear();
+    out.push(4);
+}
+
 impl<'a> Reply<'a> {
     /// Reads a message from a device.
     ///
@@ -95,6 +104,7 @@ impl<'a> Reply<'a> {
                 };
                 Reply::Output { stream, bytes: r.0 }
             }
+            4 => Reply::Records(Records(r.0)),
             kind => return Err(Error::new(format!("unknown kind {kind} of reply"))),
         })
     }
@@ -120,6 +130,9 @@ mod tests {
             begin_output(&mut out, Stream::Err);
             out.extend_from_slice(&bytes);
             prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Output { stream: Stream::Err, bytes: &bytes });
+            begin_records(&mut out);
+            out.extend_from_slice(&bytes);
+            prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Records(Records(&bytes)));
         }
 
         #[test]

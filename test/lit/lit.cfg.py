@@ -151,6 +151,7 @@ config.substitutions += [
     ("%root", root),
     ("%line", "%s %s/line.py" % (sys.executable, tools)),
     ("%messages", "%s %s/messages.py" % (sys.executable, tools)),
+    ("%trace", "%s %s/trace.py" % (sys.executable, tools)),
     ("%answer", "%s %s/answer.py" % (sys.executable, tools)),
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),

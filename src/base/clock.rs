@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Time stamps that are cheap enough for every region, for statistics and traces.
+
+use std::sync::LazyLock;
+use std::time::Instant;
+
+/// The processor's counter when this process first asked, if the system itself takes its time
+/// from there: then that is the same on all cores and of constant rate.
+#[cfg(target_arch = "x86_64")]
+static COUNTER: LazyLock<Option<u64>> = LazyLock::new(|| {
+    let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    source.is_ok_and(|s| s.trim() == "tsc").then(counter)
+});
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 processor has this instruction; it touches no memory.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Now, in ticks since this process first asked: they never go back, and are as long as two
+/// readings of some other clock, taken with two of these, tell.
+///
+/// It is the processor's counter if that is a clock, for a stamp of [`Instant`] takes twice as
+/// long (docs/performance.md).
+#[inline]
+pub fn now() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(origin) = *COUNTER {
+        return counter().saturating_sub(origin);
+    }
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    ORIGIN.elapsed().as_nanos() as u64
+}
+
+/// Leads from the ticks of one clock to those of another: a straight line through two
+/// readings of both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    from: u64,
+    to: i64,
+    rate: f64,
+}
+
+impl Line {
+    /// The line through two points, each a reading of the one clock and of the other.
+    pub fn through(first: (u64, i64), last: (u64, i64)) -> Line {
+        let run = last.0.saturating_sub(first.0).max(1) as f64;
+        Line { from: first.0, to: first.1, rate: (last.1 - first.1) as f64 / run }
+    }
+
+    /// What the other clock shows at a time of the one.
+    pub fn at(&self, time: u64) -> i64 {
+        self.to + (time.wrapping_sub(self.from) as i64 as f64 * self.rate).round() as i64
+    }
+
+    /// How long a time of the one clock is on the other.
+    pub fn length(&self, time: u64) -> u64 {
+        (time as f64 * self.rate).round().max(0.0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_go_back() {
+        let stamps: Vec<u64> = (0..1000).map(|_| now()).collect();
+        assert!(stamps.windows(2).all(|w| w[0] <= w[1]));
+    }
+
+    #[test]
+    fn a_line_goes_through_its_points_and_on() {
+        let line = Line::through((1000, 50), (3000, 1050));
+        assert_eq!([line.at(1000), line.at(3000), line.at(2000), line.at(0)], [50, 1050, 550, -450]);
+        assert_eq!(line.length(200), 100);
+        assert_eq!(Line::through((5, 7), (5, 7)).at(5), 7);
+    }
+}
