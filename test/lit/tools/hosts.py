@@ -24,7 +24,9 @@ NETWORK = "10.78.0."
 def start(name, folder, hide, first):
     """Starts a host; returns the process to end it by, and the one to enter it by.
     The first host sees the processes of the others: it must be able to enter them."""
-    script = ["hostname " + name, "mount --bind %s/hosts /etc/hosts" % folder]
+    # Open MPI names its shared memory by host and process: other tests have the same.
+    script = ["hostname " + name, "mount --bind %s/hosts /etc/hosts" % folder,
+              "mount -t tmpfs none /dev/shm"]
     for path in hide:
         script.append("mount -t tmpfs none " + shlex.quote(path))
     script += ["ip link set lo up", "echo ready", "exec sleep infinity"]
