@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Environment variables of which at least one is set in every process that an MPI launcher
-// started: in others this library need not even be loaded.
-#define OMPTARGET_MPI_LAUNCHER_VARIABLES "OMPI_COMM_WORLD_SIZE PMI_RANK PMI_FD PMIX_RANK"
+// Environment variables: one of an MPI launcher, or the user's wish to spawn devices, is set
+// in every process that has any. In others this library need not even be loaded.
+#define OMPTARGET_MPI_VARIABLES "OMPI_COMM_WORLD_SIZE PMI_RANK PMI_FD PMIX_RANK OMPTARGET_MPI_DEVICES"
 
 // `TARGET_ALLOC_DEVICE`.
 #define TARGET_ALLOC_DEVICE 0

@@ -13,9 +13,9 @@ fn generated() -> String {
     let mut config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     // cbindgen has no string constants.
     config.after_includes = Some(format!(
-        "\n// Environment variables of which at least one is set in every process that an MPI launcher\n\
-         // started: in others this library need not even be loaded.\n\
-         #define OMPTARGET_MPI_LAUNCHER_VARIABLES \"{}\"",
+        "\n// Environment variables: one of an MPI launcher, or the user's wish to spawn devices, is set\n\
+         // in every process that has any. In others this library need not even be loaded.\n\
+         #define OMPTARGET_MPI_VARIABLES \"{} OMPTARGET_MPI_DEVICES\"",
         LAUNCHER_VARIABLES.join(" ")
     ));
     let sources = ["start", "images", "memory", "kernels", "events", "types"];

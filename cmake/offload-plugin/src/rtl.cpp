@@ -139,9 +139,9 @@ asMPI(const void *Start, size_t Size,
   return {Bytes, Bytes + Size, Entries.begin(), Entries.end()};
 }
 
-/// True if an MPI launcher started this process.
-bool inMPIJob() {
-  for (StringRef Name : split(OMPTARGET_MPI_LAUNCHER_VARIABLES, ' '))
+/// True if this process may have MPI devices.
+bool mayHaveDevices() {
+  for (StringRef Name : split(OMPTARGET_MPI_VARIABLES, ' '))
     if (std::getenv(Name.str().c_str()))
       return true;
   return false;
@@ -499,7 +499,7 @@ struct MPIPluginTy final : public GenericPluginTy {
   MPIPluginTy() : GenericPluginTy(getArch()) {}
 
   Expected<int32_t> initImpl() override {
-    if (!inMPIJob())
+    if (!mayHaveDevices())
       return 0;
     if (Error Err = Library.load()) {
       std::string Why = toString(std::move(Err));
