@@ -3,8 +3,7 @@
 // globals: data that lives on the devices, in C++.
 //
 //   clang++-16 -O2 -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu globals.cpp -o globals
-//   export LD_LIBRARY_PATH=PREFIX/lib/omptarget-mpi
-//   mpirun -np 2 PREFIX/bin/llvm-offload-mpi-device : -np 1 ./globals
+//   llvm-offload-mpirun -n 2 ./globals
 //
 // A `declare target` global exists once in the host and once on every device,
 // each with a value of its own; its constructor runs on each device. Here every

@@ -3,8 +3,7 @@
 // heat: how heat spreads over a plate, computed by all devices together.
 //
 //   clang-16 -O2 -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu heat.c -o heat
-//   export LD_LIBRARY_PATH=PREFIX/lib/omptarget-mpi
-//   mpirun -np 2 PREFIX/bin/llvm-offload-mpi-device : -np 1 ./heat [ROWS COLUMNS STEPS]
+//   llvm-offload-mpirun -n 2 ./heat [ROWS COLUMNS STEPS]
 //
 // The plate is a grid whose border has a fixed temperature; in each step every
 // other point becomes the mean of its four neighbours. Each device has a band of

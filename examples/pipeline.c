@@ -4,8 +4,7 @@
 // way at the same time.
 //
 //   clang-16 -O2 -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu pipeline.c -o pipeline
-//   export LD_LIBRARY_PATH=PREFIX/lib/omptarget-mpi
-//   mpirun -np 3 PREFIX/bin/llvm-offload-mpi-device : -np 1 ./pipeline [ITEMS]
+//   llvm-offload-mpirun -n 3 ./pipeline [ITEMS]
 //
 // Every stage of every item is a deferred region (nowait). Two dependences order
 // them: a stage of an item comes after the item's stage before, and a device

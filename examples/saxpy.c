@@ -3,8 +3,7 @@
 // saxpy: y = a x + y, the vectors split over all devices.
 //
 //   clang-16 -O2 -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu saxpy.c -o saxpy
-//   export LD_LIBRARY_PATH=PREFIX/lib/omptarget-mpi
-//   mpirun -np 2 PREFIX/bin/llvm-offload-mpi-device : -np 1 ./saxpy [LENGTH]
+//   llvm-offload-mpirun -n 2 ./saxpy [LENGTH]
 //
 // The smallest useful program: one loop, one map clause for each vector. Each
 // device gets its part by an array section; the regions run at the same time.
