@@ -25,44 +25,47 @@ ROUNDS ?= 3
 build := build/$(MPI)$(if $(DEBUG),-debug)
 cargo-dir := build/cargo/$(MPI)
 cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
+plugin-out := $(cargo-dir)/$(if $(DEBUG),debug,plugin)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
 .PHONY: all install setup demo bench check check-llvm19 fmt lint fuzz clean
 
-# $(call lay-out,FROM,TO): copies what cargo made to a prefix, which may have builds for
+# $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
 # plugin by one of a few file names; the one of a target that nobody has here leaves every
 # stock plugin in place. LLVM 18 looks for no such name, but for that of its own host plugin,
 # which this must not hide from other releases. These folders hold nothing else, to be safe
 # on LD_LIBRARY_PATH.
 define lay-out
-@install -d '$2/bin' '$2/include' '$2/share/man/man1' \
-  '$2/lib/omptarget-mpi/llvm18' \
-  '$2/lib/omptarget-mpi/$(MPI)/llvm17' '$2/lib/omptarget-mpi/$(MPI)/llvm18'
-@install -m 755 '$1/libomptarget_mpi.so' '$2/lib/omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so'
-@install -m 755 '$1/llvm-offload-mpi-device' '$2/lib/omptarget-mpi/$(MPI)/'
-@install -m 755 '$1/llvm-offload-mpirun' '$2/bin/'
-@ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/$(MPI)/llvm17/libomptarget.rtl.ppc64.so'
-@ln -sfn ../libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/$(MPI)/llvm18/libomptarget.rtl.x86_64.so'
-@ln -sfn $(MPI)/libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
-@ln -sfn ../$(MPI)/libomptarget.rtl.mpi.so '$2/lib/omptarget-mpi/llvm18/libomptarget.rtl.x86_64.so'
-@ln -sfn omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so '$2/lib/libomptarget.rtl.mpi.so'
-@ln -sfn ../lib/omptarget-mpi/$(MPI)/llvm-offload-mpi-device '$2/bin/llvm-offload-mpi-device'
-@install -m 644 include/*.h '$2/include/'
+@install -d '$1/bin' '$1/include' '$1/share/man/man1' \
+  '$1/lib/omptarget-mpi/llvm18' \
+  '$1/lib/omptarget-mpi/$(MPI)/llvm17' '$1/lib/omptarget-mpi/$(MPI)/llvm18'
+@install -m 755 '$(plugin-out)/libomptarget_mpi.so' '$1/lib/omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so'
+@install -m 755 '$(cargo-out)/llvm-offload-mpi-device' '$1/lib/omptarget-mpi/$(MPI)/'
+@install -m 755 '$(cargo-out)/llvm-offload-mpirun' '$1/bin/'
+@ln -sfn ../libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/$(MPI)/llvm17/libomptarget.rtl.ppc64.so'
+@ln -sfn ../libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/$(MPI)/llvm18/libomptarget.rtl.x86_64.so'
+@ln -sfn $(MPI)/libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
+@ln -sfn ../$(MPI)/libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/llvm18/libomptarget.rtl.x86_64.so'
+@ln -sfn omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so '$1/lib/libomptarget.rtl.mpi.so'
+@ln -sfn ../lib/omptarget-mpi/$(MPI)/llvm-offload-mpi-device '$1/bin/llvm-offload-mpi-device'
+@install -m 644 include/*.h '$1/include/'
 @for p in llvm-offload-mpirun llvm-offload-mpi-device; do \
-  '$1'/$$p --man > '$2'/share/man/man1/$$p.1; done
+  '$(cargo-out)'/$$p --man > '$1'/share/man/man1/$$p.1 || exit 1; done
 endef
 
-# Always calls cargo, which knows best what is out of date.
+# Always calls cargo, which knows best what is out of date. The library by itself: see
+# Cargo.toml.
 all:
-	$(cargo) build --locked $(if $(DEBUG),,--release)
-	$(call lay-out,$(cargo-out),$(build))
+	$(cargo) build --locked $(if $(DEBUG),,--release) --bins
+	$(if $(DEBUG),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib)
+	$(call lay-out,$(build))
 
 # Builds nothing, so that root needs no cargo for `sudo make install`.
 install:
 	@test -e $(build)/bin/llvm-offload-mpi-device || \
 	  { echo "nothing to install in $(build): run make first" >&2; exit 1; }
-	$(call lay-out,$(cargo-out),$(DESTDIR)$(PREFIX))
+	$(call lay-out,$(DESTDIR)$(PREFIX))
 	@echo "installed in $(DESTDIR)$(PREFIX)"
 
 setup:

@@ -33,6 +33,11 @@ pub fn cores() -> Vec<u16> {
     (0..libc::CPU_SETSIZE as u16).filter(|&core| unsafe { libc::CPU_ISSET(core.into(), &set) }).collect()
 }
 
+/// True if this process is known to have one thread only.
+pub fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
 /// Cores as people write them: `0-3,8`.
 pub fn ranges(cores: &[u16]) -> String {
     let runs = cores.chunk_by(|a, b| a + 1 == *b);

@@ -18,7 +18,7 @@ use crate::base::{Error, Result, log, manual, node};
 use crate::link::Link;
 use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, Origin, launcher, meet};
-use crate::wire::hello::{Hello, Role, Team, share_of_cores};
+use crate::wire::hello::{Hello, Role, Team, share_of_cores, sharers};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -100,9 +100,8 @@ fn serve() -> Result<std::convert::Infallible> {
     };
     let (me, host_hello) = (&hellos[mpi.rank], &hellos[host]);
     let here = || hellos.iter().filter(|h| h.node == me.node);
-    let devices = here().filter(|h| h.role == Role::Device).count();
     if std::env::var_os("OMP_NUM_THREADS").is_none() && settings.bind != Bind::Inherit {
-        let share = (me.cores.len() / devices).max(1);
+        let share = (me.cores.len() / sharers(&hellos, mpi.rank)).max(1);
         // SAFETY: MPI's own threads do not read the environment any more.
         unsafe { std::env::set_var("OMP_NUM_THREADS", share.to_string()) };
     }

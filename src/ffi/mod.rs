@@ -139,8 +139,11 @@ fn give_up(e: Error) -> ! {
     if let Error::Text(text) = e {
         log::error(text);
     }
-    // SAFETY: nothing of this process needs an orderly end.
-    unsafe { libc::_exit(1) }
+    // SAFETY: what the program printed is written; its exit handlers may use devices.
+    unsafe {
+        libc::fflush(ptr::null_mut());
+        libc::_exit(1)
+    }
 }
 
 /// Which libomptarget calls; ends the process if that can't be known, for there is no other
@@ -155,7 +158,9 @@ fn generation() -> Generation {
 }
 
 extern "C" fn on_fork() {
-    CLOSED.store(FORKED, Ordering::Relaxed);
+    if started().is_some() {
+        CLOSED.store(FORKED, Ordering::Relaxed);
+    }
 }
 
 /// Ends the devices and MPI, if nobody needs them any more.

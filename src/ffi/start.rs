@@ -109,8 +109,12 @@ pub(super) fn note_requires(flags: i64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
     guard("init_device", FAIL, || {
-        let device = plugin()?.device(id)?;
-        debug!("{} is used", device.name());
+        if let (Choice::OnUse(devices), None) = (choice(), started()) {
+            // LLVM 18 asks this of all devices before any is used: too early for a program's MPI.
+            debug!("device {id} of {devices} will be spawned when it is used");
+        } else {
+            debug!("{} is used", plugin()?.device(id)?.name());
+        }
         if !USED.swap(true, Ordering::SeqCst) {
             notice_exit();
         }

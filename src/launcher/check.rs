@@ -31,6 +31,10 @@ pub fn run(plan: &Plan) -> Result<bool> {
     if let Some(program) = &plan.program {
         let path = program.path.display();
         match program.libraries.iter().find(|(name, _)| name.starts_with("libomptarget")) {
+            Some((name, _)) if program.llvm() >= Some(19) && !program.has_plugin_built_in() => tell(
+                false,
+                &format!("program {path}: {name} was built without the plugin 'mpi'; link with one that has it"),
+            ),
             Some((name, _)) => tell(true, &format!("program {path}: offloads through {name}")),
             None if program.is_elf => tell(
                 false,

@@ -3,6 +3,7 @@
 
 use super::options::{Bind, LauncherKind};
 use crate::base::{Error, Result};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -62,11 +63,15 @@ impl Job {
             LauncherKind::Srun => words.extend(self.bind.map(|b| OsString::from(b.slurm_word()))),
         }
         words.extend(self.arguments.iter().cloned());
+        let mut taken = BTreeMap::new();
         for (i, part) in self.parts.iter().enumerate() {
+            if part.command.iter().any(|word| word == ":") {
+                return Err(Error::new("an argument ':' can't be passed on: launchers take it for their own"));
+            }
             if i > 0 {
                 words.push(":".into());
             }
-            self.part(part, &mut words)?;
+            self.part(part, &mut taken, &mut words)?;
         }
         Ok(words)
     }
@@ -79,13 +84,20 @@ impl Job {
         if part.hosts.is_empty() { vec![(self.this_host.clone(), part.ranks)] } else { part.hosts.clone() }
     }
 
-    fn part(&self, part: &Part, words: &mut Vec<OsString>) -> Result<()> {
+    fn part(&self, part: &Part, taken: &mut BTreeMap<String, u32>, words: &mut Vec<OsString>) -> Result<()> {
         let n = part.ranks.to_string();
         match self.kind {
             LauncherKind::Mpirun => {
                 words.extend(["-np".into(), n.into()]);
                 if self.is_spread() {
-                    words.extend(["--host".into(), list(&self.hosts_of(part)).into()]);
+                    // What Open MPI 4 counts are a host's slots of all parts so far.
+                    let mut hosts = self.hosts_of(part);
+                    for (name, n) in &mut hosts {
+                        let all = taken.entry(name.clone()).or_default();
+                        *all += *n;
+                        *n = *all;
+                    }
+                    words.extend(["--host".into(), list(&hosts).into()]);
                 }
             }
             LauncherKind::Mpiexec => words.extend(["-np".into(), n.into()]),
@@ -110,6 +122,10 @@ impl Job {
                 word.push(value);
                 word
             }));
+            if part.command.first().is_some_and(|program| program.as_encoded_bytes().contains(&b'=')) {
+                // env(1) would take it for one more variable.
+                words.extend(["sh", "-c", r#"exec "$0" "$@""#].map(OsString::from));
+            }
         }
         words.extend(part.command.iter().cloned());
         Ok(())
@@ -207,6 +223,9 @@ mod tests {
             )
         );
         assert!(job(LauncherKind::Srun, None, &[("a", 2), ("b", 1)]).is_err());
+        // The program takes one of its own host's places.
+        let own = job(LauncherKind::Mpirun, None, &[("me", 1), ("b", 2)]).unwrap();
+        assert!(own.contains("--host me:1 env") && own.ends_with("-np 3 --host me:2,b:2 /b/device"), "{own}");
     }
 
     #[test]

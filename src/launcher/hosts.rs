@@ -2,6 +2,7 @@
 //! Where devices go: hosts by name, and how many devices each gets.
 
 use crate::base::{Error, Result};
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -38,21 +39,21 @@ fn parse_host(text: &str) -> Result<Host> {
     let (name, number) = match text.split_once(char::is_whitespace) {
         // Other words are of other launchers (max_slots=…).
         Some((name, words)) => (name, words.split_whitespace().find_map(|w| w.strip_prefix("slots="))),
-        // An address of IPv6 has colons of its own.
-        None => match text.split_once(':') {
-            Some((name, n)) if !n.contains(':') => (name, Some(n)),
-            _ => (text, None),
-        },
+        None => text.split_once(':').map_or((text, None), |(name, n)| (name, Some(n))),
     };
-    let slots = number.map(|n| n.parse().ok().filter(|&n| n > 0).ok_or_else(|| no_number(text))).transpose()?;
+    let slots = number.map(|n| n.parse().ok().filter(|n| MOST.contains(n)).ok_or_else(|| no_number(text)));
+    let slots = slots.transpose()?;
     if name.is_empty() {
         return Err(Error::new(format!("'{text}' names no host")));
     }
     Ok(Host { name: name.into(), slots })
 }
 
+/// What a host may have at most, and a job: MPI counts ranks so.
+const MOST: std::ops::RangeInclusive<u32> = 1..=65_536;
+
 fn no_number(text: &str) -> Error {
-    Error::new(format!("'{text}': a number of devices is 1 or more"))
+    Error::new(format!("'{text}': a number of devices is 1 or more, up to {}", MOST.end()))
 }
 
 /// The hosts of the batch system's allocation that this process runs in.
@@ -71,12 +72,17 @@ pub fn of_allocation() -> Result<Vec<Host>> {
         return Ok(String::from_utf8_lossy(&out.stdout).lines().map(host).collect());
     }
     if let Some(file) = std::env::var_os("PBS_NODEFILE") {
-        // A line for each core.
-        let mut hosts = read_file(Path::new(&file))?;
-        hosts.dedup();
-        return Ok(hosts);
+        // A line for each core, in any order.
+        let mut known = HashSet::new();
+        let hosts = read_file(Path::new(&file))?;
+        return Ok(hosts.into_iter().filter(|h| known.insert(h.name.clone())).collect());
     }
     Ok(Vec::new())
+}
+
+/// True if two names are one host's, with or without its domain.
+pub fn is_same(a: &str, b: &str) -> bool {
+    a == b || a.split('.').next() == b.split('.').next()
 }
 
 /// The number of devices, and on which hosts (none named: this one).
@@ -140,7 +146,6 @@ mod tests {
     fn hosts_are_read() {
         let h = |name: &str, slots| Host { name: name.into(), slots };
         assert_eq!(parse_list("a, b:2").unwrap(), [h("a", None), h("b", Some(2))]);
-        assert_eq!(parse_list("fe80::1").unwrap(), [h("fe80::1", None)]);
         assert_eq!(parse_host("n1 slots=4 max_slots=8").unwrap(), h("n1", Some(4)));
         for bad in ["", "a,,b", "a:0", "a:x", ":3"] {
             assert!(parse_list(bad).is_err(), "{bad}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The builds of this project that are installed beside the launcher, one for each MPI.
 
-use super::program::{Llvm, which};
+use super::program::which;
 use crate::base::{Error, Result, elf};
 use goblin::elf::Elf;
 use std::ffi::OsStr;
@@ -80,22 +80,25 @@ impl Build {
         Some(Build { name, family, device, plugin })
     }
 
-    /// The folder that a program's LD_LIBRARY_PATH needs, so that its libomptarget finds the
-    /// plugin; none where libomptarget has it built in.
+    /// The folder that a program's LD_LIBRARY_PATH needs, so that its libomptarget, which is
+    /// of this release of LLVM if that is known, finds the plugin; none where it is built in.
     ///
     /// # Errors
     /// There is no plugin for that release.
-    pub fn slot(&self, llvm: Llvm) -> Result<Option<PathBuf>> {
+    pub fn slot(&self, llvm: Option<u32>) -> Result<Option<PathBuf>> {
         let name = match llvm {
-            Llvm::Release(19..) => return Ok(None),
-            Llvm::Release(18) => "llvm18",
-            Llvm::Release(14..=17) | Llvm::Unknown => "llvm17",
-            Llvm::Release(n) => {
+            Some(19..) => return Ok(None),
+            Some(18) => "llvm18",
+            Some(14..=17) | None => "llvm17",
+            Some(n) => {
                 return Err(Error::new(format!("libomptarget {n} is not supported: LLVM 14 is the oldest that is")));
             }
         };
         let folder = self.plugin.with_file_name(name);
         if !folder.is_dir() {
+            if llvm.is_none() {
+                return Ok(None);
+            }
             return Err(Error::new(format!("{} is missing: install omptarget-mpi again", folder.display())));
         }
         Ok(Some(folder))
@@ -113,10 +116,8 @@ pub fn builds(prefix: &Path) -> Vec<Build> {
     if found.is_empty() {
         // LLVM's own build installs one, without slots, in lib or in lib/TARGET.
         let plugin = |folder: PathBuf| folder.join("libomptarget.rtl.mpi.so");
-        let plugin = plugin(prefix.join("lib"))
-            .exists()
-            .then(|| plugin(prefix.join("lib")))
-            .or_else(|| folders("lib").map(plugin).find(|p| p.exists()));
+        let places = ["lib", "lib64"].map(|name| prefix.join(name)).into_iter().chain(folders("lib"));
+        let plugin = places.map(plugin).find(|p| p.exists());
         found.extend(plugin.and_then(|plugin| Build::of(device, plugin, "mpi".into())));
     }
     found
@@ -185,8 +186,8 @@ mod tests {
     #[test]
     fn slots_follow_the_release() {
         let b = build("openmpi", Family::OpenMpi);
-        assert_eq!(b.slot(Llvm::Release(19)).unwrap(), None);
-        assert!(b.slot(Llvm::Release(13)).unwrap_err().to_string().contains("LLVM 14"));
-        assert!(b.slot(Llvm::Release(16)).unwrap_err().to_string().contains("omptarget-mpi/openmpi/llvm17"));
+        assert_eq!(b.slot(Some(19)).unwrap(), None);
+        assert!(b.slot(Some(13)).unwrap_err().to_string().contains("LLVM 14"));
+        assert!(b.slot(Some(16)).unwrap_err().to_string().contains("omptarget-mpi/openmpi/llvm17"));
     }
 }

@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser};
 use command::{Job, Part, quoted};
 use install::Build;
 use options::{LauncherKind, Options};
-use program::{Llvm, Program, which};
+use program::{Program, which};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -81,12 +81,25 @@ impl Plan {
         let srun = options.launcher == Some(LauncherKind::Srun);
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, options.dry_run || srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
+        let spawns = own_mpi.is_some() && !options.info;
+        let this_host = node::host_name();
+        let mut program_hosts = Vec::new();
         let named = match (&options.hosts, &options.hostfile) {
             (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
             (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
-            _ => hosts::of_allocation()?,
+            // The ranks of an MPI application are placed by its launcher, its devices beside them.
+            _ if spawns => Vec::new(),
+            _ => {
+                let nodes = hosts::of_allocation()?;
+                // On a login node the program goes into the allocation too.
+                let first = nodes.first().filter(|_| !nodes.iter().any(|h| hosts::is_same(&h.name, &this_host)));
+                program_hosts.extend(first.map(|h| (h.name.clone(), options.ranks)));
+                nodes
+            }
         };
-        let (devices, hosts) = hosts::place(&named, options.devices, options.devices_per_node)?;
+        // Of an MPI application each rank has so many.
+        let sets = if spawns { options.ranks } else { 1 };
+        let (devices, hosts) = hosts::place(&named, options.devices.map(|n| n * sets), options.devices_per_node)?;
 
         let mut environment = Vec::new();
         let mut command = options.command.clone();
@@ -102,20 +115,23 @@ impl Plan {
             environment.push(inherit.clone());
             device_environment.push(inherit);
         }
-        if !hosts.is_empty() && kind == LauncherKind::Mpirun {
+        if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             // Open MPI takes nothing of the environment to other hosts.
             let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-            device_environment.extend(set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f))));
+            let set = set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f)));
+            if spawns { environment.extend(set) } else { device_environment.extend(set) }
         }
-        let spawns = own_mpi.is_some() && !options.info;
         if spawns {
             // Devices must not be ranks of its MPI_COMM_WORLD: it spawns them.
-            environment.push(("OMPTARGET_MPI_DEVICES".into(), devices.to_string().into()));
+            environment.push(("OMPTARGET_MPI_DEVICES".into(), devices.div_ceil(sets).to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
+                // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add some at once.
+                program_hosts.push((this_host.clone(), options.ranks));
+                program_hosts.extend(hosts.iter().cloned());
             }
         }
-        let program_part = Part { ranks: options.ranks, environment, command, ..Part::default() };
+        let program_part = Part { ranks: options.ranks, hosts: program_hosts, environment, command };
         let device = vec![build.device.clone().into_os_string()];
         let device_part =
             Part { ranks: devices, hosts: hosts.clone(), environment: device_environment, command: device };
@@ -124,7 +140,7 @@ impl Plan {
             launcher,
             arguments: options.launcher_arg.clone(),
             bind: options.bind,
-            this_host: node::host_name(),
+            this_host,
             // The program first: launchers give standard input to rank 0.
             parts: if spawns { vec![program_part] } else { vec![program_part, device_part] },
         };
@@ -142,7 +158,17 @@ fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String,
             program.path.display()
         )));
     }
-    let Some(folder) = build.slot(llvm.unwrap_or(Llvm::Unknown))? else { return Ok(None) };
+    let Some(folder) = build.slot(llvm)? else {
+        return if force || program.has_plugin_built_in() {
+            Ok(None)
+        } else {
+            Err(Error::new(format!(
+                "{}: its libomptarget was built without the plugin 'mpi'; link the program with one that was built \
+                 with LIBOMPTARGET_PLUGINS_TO_BUILD=\"mpi;host\", or set LD_LIBRARY_PATH to its folder",
+                program.path.display()
+            )))
+        };
+    };
     let mut path = folder.into_os_string();
     if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|p| !p.is_empty()) {
         path.push(":");

@@ -23,15 +23,6 @@ pub struct Program {
     pub mpi: Option<Family>,
 }
 
-/// The release of LLVM that a libomptarget belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Llvm {
-    /// Its file says which.
-    Release(u32),
-    /// Its file does not.
-    Unknown,
-}
-
 impl Program {
     /// Looks at the program that a shell would run under this name.
     ///
@@ -45,18 +36,29 @@ impl Program {
         let Ok(parsed) = Elf::parse(&file) else {
             return Ok(Program { path, is_elf: false, libraries: Vec::new(), mpi: None });
         };
-        let direct: Vec<String> = parsed.libraries.iter().map(ToString::to_string).collect();
-        let mpi = direct.iter().find_map(|l| Family::of_library(l));
-        let libraries = resolve(&path).unwrap_or_else(|| direct.into_iter().map(|l| (l, None)).collect());
+        let direct = || parsed.libraries.iter().map(|l| (l.to_string(), None)).collect();
+        let libraries = resolve(&path).unwrap_or_else(direct);
+        // Also an MPI that only a library of the program's uses.
+        let mpi = libraries.iter().find_map(|(name, _)| Family::of_library(name));
         Ok(Program { path, is_elf: true, libraries, mpi })
     }
 
-    /// The libomptarget that it is linked with.
-    pub fn llvm(&self) -> Option<Llvm> {
+    /// True if its libomptarget, which is of LLVM 19 or later, has this project's plugin in it.
+    pub fn has_plugin_built_in(&self) -> bool {
+        const NAME: &[u8] = b"libomptarget.rtl.mpi.so";
+        let path =
+            self.libraries.iter().find_map(|(name, path)| path.as_ref().filter(|_| name.starts_with("libomptarget")));
+        path.and_then(|path| elf::map(path).ok()).is_some_and(|file| file.windows(NAME.len()).any(|w| w == NAME))
+    }
+
+    /// The release of LLVM whose libomptarget it is linked with.
+    pub fn llvm(&self) -> Option<u32> {
+        /// The last one whose library has no number in its name.
+        const UNNUMBERED: u32 = 14;
         self.libraries.iter().find_map(|(name, _)| {
-            let rest = name.strip_prefix("libomptarget.so").or_else(|| name.strip_prefix("libomptarget-"))?;
+            let rest = name.strip_prefix("libomptarget.so")?;
             let digits: String = rest.trim_start_matches('.').chars().take_while(char::is_ascii_digit).collect();
-            Some(digits.parse().map_or(Llvm::Unknown, Llvm::Release))
+            Some(digits.parse().unwrap_or(UNNUMBERED))
         })
     }
 }
@@ -92,10 +94,9 @@ mod tests {
 
     #[test]
     fn releases_are_read_from_the_librarys_name() {
-        assert_eq!(linked_with("libomptarget.so.16").llvm(), Some(Llvm::Release(16)));
-        assert_eq!(linked_with("libomptarget.so.19.1").llvm(), Some(Llvm::Release(19)));
-        assert_eq!(linked_with("libomptarget-14.so").llvm(), Some(Llvm::Release(14)));
-        assert_eq!(linked_with("libomptarget.so").llvm(), Some(Llvm::Unknown));
+        assert_eq!(linked_with("libomptarget.so.16").llvm(), Some(16));
+        assert_eq!(linked_with("libomptarget.so.19.1").llvm(), Some(19));
+        assert_eq!(linked_with("libomptarget.so").llvm(), Some(14));
         assert_eq!(linked_with("libomp.so.5").llvm(), None);
     }
 

@@ -45,9 +45,12 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
     }
 }
 
+/// Environment variables that tell a process its rank.
+const RANK_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
+
 /// True unless the environment shows that another rank can say what all would say.
 pub fn speaks_for_all() -> bool {
-    let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"].iter().find_map(|name| std::env::var(name).ok());
+    let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok());
     rank.is_none_or(|rank| rank.trim() == "0")
 }
 
@@ -107,21 +110,21 @@ pub enum Origin<'a> {
 /// A job that can't work: one rank has told why, and MPI is ended again.
 pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeting> {
     check_launcher()?;
-    let watchdog;
+    if matches!(origin, Origin::Started) && settings.bind != Bind::Inherit {
+        node::undo_binding();
+    }
+    let watchdog = Watchdog::start(role, origin, settings.start_timeout);
     let mut mpi = match origin {
-        Origin::Started => {
-            if settings.bind != Bind::Inherit {
-                node::undo_binding();
-            }
-            watchdog = Watchdog::start(role, settings.start_timeout);
-            Mpi::start()?
-        }
+        Origin::Started => Mpi::start()?,
         Origin::Spawn { executable, devices } => {
-            watchdog = Watchdog::start(role, settings.start_timeout);
-            Mpi::spawn(executable, devices, settings.hosts.as_deref())?
+            Mpi::spawn(executable, devices, &places(settings.hosts.as_deref(), devices)?, &forwarded(settings.bind))?
         }
     };
     let mut mine = Hello::of_this_process(role, mpi::library());
+    if mpi.is_spawned() && role == Role::Host {
+        let ranks = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().find_map(|n| std::env::var(n).ok());
+        mine.spawners = ranks.and_then(|n| n.trim().parse().ok()).unwrap_or(1);
+    }
     let bell = Bell::new().ok();
     mine.bell = bell.as_ref().map_or((0, 0), Bell::name);
     let records = mpi.all_gather(&mine.encode())?;
@@ -135,7 +138,8 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
                 mpi.spans_nodes();
             }
             let bells = bells(bell, &hellos, &job, mpi.rank);
-            let frame = mpi::eager_on_node();
+            // Spawned processes are another job, which Open MPI 4 shares no memory with.
+            let frame = if mpi.is_spawned() { usize::MAX } else { mpi::eager_on_node() };
             let near = |h: &Hello| if h.node == hellos[mpi.rank].node { frame } else { usize::MAX };
             let frames = hellos.iter().map(near).collect();
             Ok(Meeting { mpi, bells, frames, hellos, job })
@@ -150,6 +154,36 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
             Err(Error::Told)
         }
     }
+}
+
+/// Where this process's devices go: its share of the hosts that are named for all ranks of
+/// the job, or its own node.
+fn places(hosts: Option<&str>, devices: usize) -> Result<String> {
+    let Some(hosts) = hosts else { return Ok(format!("{}:{devices}", node::host_name())) };
+    let mut slots = Vec::new();
+    for host in hosts.split(',').map(str::trim) {
+        let (name, n) = host.split_once(':').unwrap_or((host, "1"));
+        let n: usize = n.parse().ok().filter(|n| (1..=65_536).contains(n) && !name.is_empty()).ok_or_else(|| {
+            Error::new(format!("OMPTARGET_MPI_HOSTS={hosts}: '{host}' is neither a host nor HOST:DEVICES"))
+        })?;
+        slots.extend(std::iter::repeat_n(name, n));
+    }
+    let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.trim().parse::<usize>().ok());
+    let first = rank.unwrap_or(0) * devices;
+    let mine: Vec<String> = (first..first + devices).map(|i| format!("{}:1", slots[i % slots.len()])).collect();
+    Ok(mine.join(","))
+}
+
+/// What spawned devices need of this process's environment, which MPI may not take along.
+fn forwarded(bind: Bind) -> String {
+    let names = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
+    let set =
+        std::env::vars().filter(|(name, value)| names.iter().any(|n| name.starts_with(n)) && !value.contains('\n'));
+    let mut lines: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
+    if bind == Bind::Inherit && std::env::var_os("OMPTARGET_MPI_BIND").is_none() {
+        lines.push("OMPTARGET_MPI_BIND=inherit".into());
+    }
+    lines.join("\n")
 }
 
 /// The bell of this process, and those of the ranks on its node that it exchanges messages
@@ -170,7 +204,8 @@ fn bells(mine: Option<Bell>, hellos: &[Hello], job: &Job, rank: usize) -> Bells 
 struct Watchdog(Arc<(Mutex<bool>, Condvar)>);
 
 impl Watchdog {
-    fn start(role: Role, limit: Duration) -> Watchdog {
+    fn start(role: Role, origin: Origin<'_>, limit: Duration) -> Watchdog {
+        let spawns = matches!(origin, Origin::Spawn { .. });
         let shared = Arc::new((Mutex::new(false), Condvar::new()));
         let theirs = shared.clone();
         std::thread::spawn(move || {
@@ -181,9 +216,13 @@ impl Watchdog {
                     Role::Host => ("the program", "the device processes"),
                     Role::Device => ("this device", "the program or another device"),
                 };
+                let why = if spawns {
+                    "MPI did not start them in time"
+                } else {
+                    "a program without target regions, or without this plugin on its LD_LIBRARY_PATH, never does"
+                };
                 log::error(format_args!(
-                    "{me} on host {} has waited {} s for {other} to start MPI; a program without target regions, \
-                     or without this plugin on its LD_LIBRARY_PATH, never does \
+                    "{me} on host {} has waited {} s for {other} to start MPI; {why} \
                      (OMPTARGET_MPI_START_TIMEOUT sets the limit)",
                     node::host_name(),
                     limit.as_secs()

@@ -239,11 +239,12 @@ impl Mpi {
     }
 
     /// Spawns `n` processes of an executable, which are ranks 1 to `n` beside this process,
-    /// rank 0, on `hosts` if any are named; starts MPI unless the program has done so.
+    /// rank 0, on `hosts` (`a:1,b:2`) and with these lines in their environment; starts MPI
+    /// unless the program has done so.
     ///
     /// # Errors
     /// MPI can't spawn here, the program's MPI can't be shared, or the program has ended it.
-    pub fn spawn(executable: &Path, n: usize, hosts: Option<&str>) -> Result<Mpi> {
+    pub fn spawn(executable: &Path, n: usize, hosts: &str, environment: &str) -> Result<Mpi> {
         let is_programs = match phase() {
             Phase::Before => {
                 init()?;
@@ -264,17 +265,22 @@ impl Mpi {
             let (mut alone, mut inter) = (Self::null_comm(), Self::null_comm());
             ok("MPI_Comm_dup", sys::MPI_Comm_dup(sys::RSMPI_COMM_SELF, &mut alone))?;
             ok("MPI_Comm_set_errhandler", sys::MPI_Comm_set_errhandler(alone, sys::RSMPI_ERRORS_RETURN))?;
-            let info = info(hosts)?;
+            let mut info = info(hosts, environment)?;
             let (path, errors) = (path.as_ptr(), errors.as_mut_ptr());
             let rc = sys::MPI_Comm_spawn(path, ptr::null_mut(), count(n)?, info, 0, alone, &mut inter, errors);
             ok("MPI_Comm_spawn", rc).map_err(|e| {
+                let instead = if is_programs {
+                    "use an MPI that can, for instance Open MPI".to_string()
+                } else {
+                    format!("start them together with the program: llvm-offload-mpirun -n {n} PROGRAM")
+                };
                 e.context(format_args!(
-                    "{} can't spawn {n} device processes ({}); start them together with the program: \
-                     llvm-offload-mpirun -n {n} PROGRAM",
+                    "{} can't spawn {n} device processes ({} on {hosts}); {instead}",
                     library(),
                     executable.display()
                 ))
             })?;
+            sys::MPI_Info_free(&mut info);
             sys::MPI_Comm_free(&mut alone);
             Mpi::merged(inter, 0, is_programs)
         }
@@ -305,6 +311,11 @@ impl Mpi {
         }
         let (rank, size) = (rank as usize, size as usize);
         Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
+    }
+
+    /// True if the ranks are those of who spawned and of who was spawned.
+    pub fn is_spawned(&self) -> bool {
+        self.inter.is_some()
     }
 
     /// Tells that not all ranks are on one node. MPICH 4.0 then hangs in `MPI_Finalize`, in
@@ -468,12 +479,12 @@ fn set_yielding(yields: bool) -> bool {
     unsafe { set(yields) }
 }
 
-/// How to spawn: on these hosts, as many as there shall be, bound to nothing. Others than
-/// Open MPI ignore these keys.
+/// How to spawn: on these hosts, as many as there shall be, bound to nothing, with these
+/// variables. Others than Open MPI ignore these keys.
 ///
 /// # Safety
 /// MPI is running.
-unsafe fn info(hosts: Option<&str>) -> Result<sys::MPI_Info> {
+unsafe fn info(hosts: &str, environment: &str) -> Result<sys::MPI_Info> {
     // SAFETY: reading a constant of the library.
     let mut info = unsafe { sys::RSMPI_INFO_NULL };
     // SAFETY: the caller's promise; the out parameter outlives the call.
@@ -487,7 +498,10 @@ unsafe fn info(hosts: Option<&str>) -> Result<sys::MPI_Info> {
     };
     set("map_by", "slot:OVERSUBSCRIBE")?;
     set("bind_to", "none")?;
-    hosts.map_or(Ok(()), |hosts| set("add-host", hosts))?;
+    set("add-host", hosts)?;
+    if !environment.is_empty() {
+        set("env", environment)?;
+    }
     Ok(info)
 }
 

@@ -8,7 +8,7 @@ use super::engine::{Engine, Port};
 use super::queue::Queue;
 use super::space::{self, Space};
 use super::watch::{Watch, Watching};
-use crate::base::node::ranges;
+use crate::base::node::{self, ranges};
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
@@ -18,7 +18,7 @@ use crate::link::meet::{Meeting, Origin, launcher, meet, speaks_for_all};
 use crate::mpi::{self, Phase};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::Command;
-use crate::wire::hello::{Hello, Job, Role, Team, share_of_cores};
+use crate::wire::hello::{Hello, Job, Role, Team, share_of_cores, sharers};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,12 +63,16 @@ pub enum Choice {
 /// A job that can't work.
 pub fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
-    let no_devices = |why: &str| {
+    let no_devices = |why: &str, uses_mpi: bool| {
         debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
         if !why.is_empty() && (mandatory || Settings::any_set()) && speaks_for_all() {
             log::warning(format_args!(
-                "no MPI devices: {why}; target regions run in this process instead \
-                 (use: mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM)"
+                "no MPI devices: {why}; target regions run in this process instead (use: {})",
+                if uses_mpi {
+                    "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job"
+                } else {
+                    "mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM"
+                }
             ));
         }
     };
@@ -76,46 +80,37 @@ pub fn choose() -> Result<Choice> {
     // which an image brings libomptarget.
     let disabled = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled"));
     if disabled || (launcher().is_none() && !Settings::any_set()) {
-        no_devices("");
+        no_devices("", false);
         return Ok(Choice::Stock);
     }
     let settings = Settings::from_env()?;
     let uses_mpi = program_uses_mpi();
+    if settings.hosts.is_some() && settings.devices.is_none() {
+        log::warning("OMPTARGET_MPI_HOSTS says where to spawn devices, but OMPTARGET_MPI_DEVICES not how many: none");
+    }
     if let Some(devices) = settings.devices {
         let alone = launcher().is_none_or(|(_, size)| size == Some(1));
         if uses_mpi || alone {
-            prepare_to_spawn(uses_mpi);
+            if uses_mpi && mpi::phase() == Phase::Before && node::is_single_threaded() {
+                for (name, value) in mpi::LEVEL_VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+                    // SAFETY: no other thread reads the environment, as was just looked.
+                    unsafe { std::env::set_var(name, value) };
+                }
+            }
             return Ok(Choice::OnUse(devices));
         }
     }
     if let Some(why) = reason_not_to_start(uses_mpi) {
-        no_devices(why);
+        no_devices(why, uses_mpi);
         return Ok(Choice::Stock);
     }
     let mut meeting = meet(Role::Host, Origin::Started, &settings)?;
     if meeting.job == Job::HostsOnly {
         meeting.mpi.finish();
-        no_devices("the job has no llvm-offload-mpi-device process");
+        no_devices("the job has no llvm-offload-mpi-device process", uses_mpi);
         return Ok(Choice::Stock);
     }
     Ok(Choice::Ready(Box::new(with(meeting, &settings)?)))
-}
-
-/// What MPI must find in the environment when it is started, by the program or for it.
-fn prepare_to_spawn(uses_mpi: bool) {
-    let set = |name: &str, value: &str| {
-        if std::env::var_os(name).is_none() {
-            // SAFETY: libomptarget asks for the number of devices before the program has
-            // threads, or under its own lock.
-            unsafe { std::env::set_var(name, value) };
-        }
-    };
-    if uses_mpi {
-        mpi::LEVEL_VARIABLES.iter().for_each(|(name, value)| set(name, value));
-    } else {
-        // How many devices there are is the user's choice, whatever the cores.
-        set("OMPI_MCA_rmaps_base_oversubscribe", "1");
-    }
 }
 
 /// Spawns the devices of this process; `on_mpi_end` is called when the program ends MPI, if
@@ -190,9 +185,8 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
 /// Bytes that a device may hand out: what the user says, or its share of its node's, in
 /// large pages.
 fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
-    let neighbour = |h: &&Hello| h.role == Role::Device && h.node == hellos[rank].node;
-    let neighbours = hellos.iter().filter(neighbour).count() as u64;
-    let bytes = settings.memory.unwrap_or((hellos[rank].memory / neighbours.max(1)) & !(LARGE_PAGE - 1));
+    let share = hellos[rank].memory / sharers(hellos, rank) as u64;
+    let bytes = settings.memory.unwrap_or(share & !(LARGE_PAGE - 1));
     (bytes & !0xfff).max(1 << 20)
 }
 

@@ -40,6 +40,9 @@ pub struct Hello {
     pub page_size: u32,
     /// Devices behind this rank.
     pub devices: u32,
+    /// Of a program that spawned its devices, processes on its node that may do the same;
+    /// 1 otherwise.
+    pub spawners: u32,
     /// Process id.
     pub pid: u32,
     /// Cores that it may use, ascending; those from [`CORES`] on are not told.
@@ -66,6 +69,7 @@ impl Hello {
             machine: elf::MACHINE,
             page_size: node::page_size(),
             devices: u32::from(role == Role::Device),
+            spawners: 1,
             pid: std::process::id(),
             cores: node::cores(),
             memory: node::memory(),
@@ -83,7 +87,7 @@ impl Hello {
         out.extend_from_slice(&self.protocol.to_le_bytes());
         text(&mut out, &self.version);
         out.extend_from_slice(&(self.role as u32).to_le_bytes());
-        for n in [u32::from(self.machine), self.page_size, self.devices, self.pid, self.bell.0] {
+        for n in [u32::from(self.machine), self.page_size, self.devices, self.spawners, self.pid, self.bell.0] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         for n in [self.memory, self.node, self.bell.1] {
@@ -124,12 +128,28 @@ impl Hello {
             n => return Err(Error::new(format!("it has an unknown role {n}"))),
         };
         let machine = u16::try_from(r.u32()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
-        let (page_size, devices, pid, descriptor) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (page_size, devices, spawners) = (r.u32()?, r.u32()?, r.u32()?);
+        let (pid, descriptor) = (r.u32()?, r.u32()?);
         let (memory, node, bell) = (r.u64()?, r.u64()?, (descriptor, r.u64()?));
         let (host, mpi) = (string(&mut r)?, string(&mut r)?);
         let bits = r.bytes(CORES / 8)?;
         let cores = (0..CORES).filter(|core| bits[core / 8] & 1 << (core % 8) != 0).map(|core| core as u16).collect();
-        Ok(Hello { protocol, version, role, machine, page_size, devices, pid, cores, memory, node, bell, host, mpi })
+        Ok(Hello {
+            protocol,
+            version,
+            role,
+            machine,
+            page_size,
+            devices,
+            spawners,
+            pid,
+            cores,
+            memory,
+            node,
+            bell,
+            host,
+            mpi,
+        })
     }
 }
 
@@ -245,12 +265,23 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
     teams
 }
 
+/// How many share a device's node in equal parts: its devices, and if these were spawned as
+/// many again for each other program there that may do the same.
+pub fn sharers(hellos: &[Hello], rank: usize) -> usize {
+    let here = || hellos.iter().filter(|h| h.node == hellos[rank].node);
+    let devices = here().filter(|h| h.role == Role::Device).count();
+    let spawners = here().filter(|h| h.role == Role::Host).map(|h| h.spawners as usize).max();
+    devices.max(1) * spawners.unwrap_or(1).max(1)
+}
+
 /// The cores that a device is bound to: its share of those of its node; none if the node
-/// has fewer cores than processes, where whoever works needs a core that another one left.
+/// has fewer cores than processes, where whoever works needs a core that another one left,
+/// or processes of other jobs, of which nothing is known.
 pub fn share_of_cores(hellos: &[Hello], rank: usize) -> Option<&[u16]> {
     let me = &hellos[rank];
     let here = |h: &&Hello| h.node == me.node;
-    if hellos.iter().filter(here).count() > me.cores.len() {
+    let many = hellos.iter().filter(here).count() > me.cores.len();
+    if many || hellos.iter().filter(here).any(|h| h.spawners > 1) {
         return None;
     }
     let is_device = |h: &&Hello| here(h) && h.role == Role::Device;
@@ -308,6 +339,10 @@ mod tests {
         let share = |rank| share_of_cores(&job, rank);
         assert_eq!((share(1), share(3)), (Some(&[0, 1][..]), Some(&[4, 5, 8][..])));
         assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
+        assert_eq!((sharers(&job, 1), sharers(&job, 2)), (2, 1));
+        let mut spawned = job[..2].to_vec();
+        spawned[0].spawners = 3;
+        assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1)), (3, None));
     }
 
     #[test]

@@ -21,7 +21,7 @@
 // FILE-NEXT: device 1 on gamma, 3 threads
 // FILE-NEXT: device 2 on beta, 3 threads
 //
-// RUN: not %hosts --hide gamma=%prefix/lib alpha,beta,gamma %launch --hosts beta,gamma --check %t > %t.out
+// RUN: not %hosts --hide gamma=%prefix alpha,beta,gamma %launch --hosts beta,gamma --check %t > %t.out
 // RUN: FileCheck %s --input-file %t.out --check-prefix=LACKS
 // LACKS: ok host beta: llvm-offload-mpi-device
 // LACKS: ok host beta: beta: {{[0-9]+}} cores

@@ -2,9 +2,12 @@
 // A program started without any launcher spawns its devices when it first uses one.
 //
 // REQUIRES: openmpi
+// UNSUPPORTED: both-plugins
 // RUN: %clang %s -o %t -ldl
 // RUN: env OMPTARGET_MPI_DEVICES=3 %run --no-mpirun --rc 5 --devices-gone 10 %t
 // RUN: env OMPTARGET_MPI_DEVICES=3 %run --ranks h --rc 5 %t
+// A program that is killed leaves none behind.
+// RUN: env OMPTARGET_MPI_DEVICES=3 %run --no-mpirun --rc 137 --devices-gone 10 %t kill
 // A program that uses none spawns none.
 // RUN: env OMPTARGET_MPI_DEVICES=3 %run --no-mpirun --rc 6 %t unused
 // RUN: env OMPTARGET_MPI_DEVICES=none %run --no-mpirun --rc 1 %t 2> %t.err
@@ -12,6 +15,7 @@
 
 #include "offload.h"
 #include <dlfcn.h>
+#include <signal.h>
 
 static int mpi_runs(void) {
   int started = 0;
@@ -23,11 +27,12 @@ static int mpi_runs(void) {
 }
 
 int main(int argc, char **argv) {
-  (void)argv;
   CHECK(omp_get_num_devices() == 3 && !mpi_runs());
-  if (argc > 1)
+  if (argc > 1 && !strcmp(argv[1], "unused"))
     return 6;
   need_devices(3);
+  if (argc > 1)
+    kill(getpid(), SIGKILL);
   CHECK(mpi_runs());
   int n = 1 << 20;
   int *a = malloc(n * sizeof *a);

@@ -76,9 +76,14 @@ def agent(folder, names, pids):
     path = os.path.join(folder, "agent")
     cases = ["%s|%s%d) pid=%d;;" % (name, NETWORK, i + 1, seen_by_first(pid))
              for i, (name, pid) in enumerate(zip(names, pids)) if i > 0]
+    names = ("PATH", "HOME", "TMPDIR", "OMPTARGET_TEST_JOB", "OMPI_ALLOW_RUN_AS_ROOT",
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    kept = ["%s=%s" % (name, os.environ[name]) for name in names if name in os.environ]
     lines = ["#!/bin/sh", "while case $1 in -*) true;; *) false;; esac; do shift; done",
              "case $1 in", *cases, "*) echo no host $1 >&2; exit 255;;", "esac", "shift",
-             "exec " + " ".join(inside("$pid", "sh", "-c", '"$*"'))]
+             # As little of the environment comes along as with ssh.
+             "exec env -i %s " % " ".join(map(shlex.quote, kept)) +
+             " ".join(inside("$pid", "sh", "-c", '"$*"'))]
     with open(path, "w") as file:
         file.write("\n".join(lines) + "\n")
     os.chmod(path, 0o755)
