@@ -294,6 +294,8 @@ impl Device {
 
     /// Writes down that a thread waited for what a queue has to do, and counts it if it was
     /// the program that asked to.
+    #[cold]
+    #[inline(never)]
     fn waited(&self, queue: &Queue, time: (u64, u64), counts: bool) {
         let open = &mut *queue.open.lock();
         if counts && open.last != 0 {

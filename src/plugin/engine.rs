@@ -112,6 +112,8 @@ impl Port {
         std::mem::take(&mut *self.records.lock())
     }
 
+    #[cold]
+    #[inline(never)]
     fn keep(&self, mut records: Records<'_>) -> Result<()> {
         let mut kept = self.records.lock();
         while let Some(record) = records.take()? {

@@ -93,13 +93,15 @@ pub struct Notes {
 
 impl Notes {
     /// Something was asked of the queue at a time.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn asked(&mut self, at: u64, what: What) {
         self.list.push(Note { at, what });
     }
 
     /// All that was asked is on its way in message `seq`.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn sent(&mut self, seq: u64) {
         if !matches!(self.list.last(), None | Some(Note { what: What::Sent(_) | What::Wait { .. }, .. })) {
             self.list.push(Note { at: 0, what: What::Sent(seq) });
