@@ -207,12 +207,17 @@ impl Seen {
         })
     }
 
-    /// Adds what a device told; `name` knows its kernels by address.
-    fn add(&mut self, records: Vec<Record>, mut journal: Journal, name: impl Fn(u64) -> String) {
+    /// Adds what a device told; `name` knows its kernels by address. No more than `limit`
+    /// events are kept in the whole run, however often the device tells.
+    fn add(&mut self, records: Vec<Record>, mut journal: Journal, limit: u64, name: impl Fn(u64) -> String) {
         let mut known = HashMap::new();
         let mut place = |seen: &mut Seen, kernel| *known.entry(kernel).or_insert_with(|| seen.place(name(kernel)));
-        for record in records {
+        // Devices tell the last events first.
+        for record in records.into_iter().rev() {
             match record {
+                Record::Event(_) if self.events.len() as u64 >= limit => {
+                    self.dropped = self.dropped.saturating_add(1);
+                }
                 Record::Event(mut event) => {
                     if event.kind == Kind::Kernel {
                         event.what = place(self, event.what) as u64;
@@ -224,7 +229,7 @@ impl Seen {
                     self.kernels[place].add(sum);
                 }
                 Record::Moved(way, sum) => self.moved[way as usize - 1].add(sum),
-                Record::Dropped(events) => self.dropped += events,
+                Record::Dropped(events) => self.dropped = self.dropped.saturating_add(events),
             }
         }
         for (queue, mut notes) in std::mem::take(&mut journal.notes) {
@@ -311,7 +316,9 @@ impl Watch {
             told = device.tell(Command::Recall, PATIENCE);
             seen.asked += 1;
         }
-        seen.add(device.port().take_records(), journal, |kernel| name::of_kernel(&device.kernel_name(kernel)));
+        seen.add(device.port().take_records(), journal, self.watching.events, |kernel| {
+            name::of_kernel(&device.kernel_name(kernel))
+        });
         told.map(drop)
     }
 
@@ -451,6 +458,16 @@ mod tests {
     }
 
     #[test]
+    fn events_are_bounded_over_the_whole_run() {
+        let event = |begin| Event { kind: Kind::Copy, queue: 1, seq: 1, what: 0, begin, end: begin, peer: 0, tag: 0 };
+        let told = |begins: [u64; 2]| begins.map(|b| Record::Event(event(b))).to_vec();
+        let mut seen = Seen::default();
+        seen.add(told([2, 1]), Journal::default(), 3, |_| String::new());
+        seen.add(told([4, 3]), Journal::default(), 3, |_| String::new());
+        assert_eq!((seen.events, seen.dropped), ([1, 2, 3].map(event).to_vec(), 1));
+    }
+
+    #[test]
     fn kernels_are_told_by_name_not_by_address() {
         let sum = |count| Sum { count, bytes: 0, time: 10 * count };
         let told = |count| vec![Record::Kernel(0xa0, sum(count)), Record::Dropped(1)];
@@ -460,9 +477,9 @@ mod tests {
             journal
         };
         let mut seen = Seen::default();
-        seen.add(told(2), journal(), |_| "red".to_string());
-        seen.add(told(3), journal(), |_| "blue".to_string());
-        seen.add(told(4), Journal::default(), |_| "red".to_string());
+        seen.add(told(2), journal(), 9, |_| "red".to_string());
+        seen.add(told(3), journal(), 9, |_| "blue".to_string());
+        seen.add(told(4), Journal::default(), 9, |_| "red".to_string());
         assert_eq!((seen.names, seen.kernels), (vec!["red".to_string(), "blue".to_string()], vec![sum(6), sum(3)]));
         assert_eq!(seen.dropped, 3);
         let launches: Vec<What> = seen.journal.notes[&1].iter().map(|n| n.what).collect();
