@@ -89,6 +89,8 @@ pub enum What {
 pub struct Notes {
     list: Vec<Note>,
     waited: Sum,
+    /// The last message that was waited for.
+    pub waited_for: u64,
 }
 
 impl Notes {
