@@ -579,6 +579,9 @@ impl Server {
     }
 
     fn finish(&self, me: &Me, mut work: Box<Work>) {
+        if let Some(notes) = &mut work.notes {
+            notes.settle();
+        }
         if self.output.lock().is_pending() {
             self.send_output(OUTPUT_BEFORE_REPLY);
         }

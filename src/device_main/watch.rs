@@ -28,11 +28,13 @@ struct Log {
 }
 
 impl Log {
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, mut event: Event) {
+        // Clocks of threads may differ a little.
+        event.end = event.end.max(event.begin);
         if (self.events.len() as u64) < self.limit {
             self.events.push(event);
         } else if self.limit > 0 {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
         }
         let sum = |bytes| Sum { count: 1, bytes, time: event.end - event.begin };
         if event.kind == Kind::Kernel {
@@ -109,7 +111,7 @@ pub struct Notes {
     at: u64,
     /// When the first command was taken up, 0 before.
     begun: u64,
-    /// Since `at`, data is moved this way.
+    /// Since `at`, data is moved this way; the time is 0 until it ends.
     moving: Option<(Way, Sum)>,
     /// What was done last, to be written down.
     last: Option<Event>,
@@ -148,7 +150,7 @@ impl Notes {
             let since = self.at;
             let now = self.now();
             if let Some((way, sum)) = self.moving.take() {
-                watch.log.lock().moved(way, Sum { time: now - since, ..sum });
+                watch.log.lock().moved(way, Sum { time: now.saturating_sub(since), ..sum });
             }
         }
         if let Some((way, bytes)) = next {
@@ -184,7 +186,7 @@ impl Notes {
     pub fn copied(&mut self, watch: &Watch, head: Head, bytes: u64, begin: u64) {
         let end = clock::now();
         self.done(watch, head, Kind::Copy, bytes, (begin, end));
-        watch.log.lock().moved(Way::Within, Sum { count: 1, bytes, time: end - begin });
+        watch.log.lock().moved(Way::Within, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
     }
 
     /// A bulk transfer is over; `host` tells whether the peer is the host. `event` lacks only
@@ -192,7 +194,7 @@ impl Notes {
     #[cold]
     #[inline(never)]
     pub fn transferred(&mut self, watch: &Watch, event: Event, host: bool) {
-        let event = Event { end: clock::now().max(event.begin), ..event };
+        let event = Event { end: clock::now(), ..event };
         let way = match (event.kind, host) {
             (Kind::Receive, true) => Some(Way::ToDevice),
             (Kind::Receive, false) => Some(Way::FromOther),
@@ -202,9 +204,20 @@ impl Notes {
         };
         let mut log = watch.log.lock();
         if let Some(way) = way {
-            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end - event.begin });
+            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end.saturating_sub(event.begin) });
         }
         log.event(event);
+    }
+
+    /// The message was executed: what follows moves no data.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        if self.moving.is_some() {
+            let since = self.at;
+            let now = self.now();
+            self.moving.iter_mut().for_each(|(_, sum)| sum.time = now.saturating_sub(since));
+        }
     }
 
     /// The message was executed and its reply sent, or will be next.
@@ -214,11 +227,10 @@ impl Notes {
         // What is behind this time was done before the reply was sent.
         let replied = self.at;
         self.fresh = false;
-        let since = self.at;
         let end = self.now();
         let mut log = watch.log.lock();
         if let Some((way, sum)) = self.moving.take() {
-            log.moved(way, Sum { time: end - since, ..sum });
+            log.moved(way, sum);
         }
         if let Some(earlier) = self.last.take() {
             log.event(earlier);
@@ -273,6 +285,7 @@ mod tests {
         let begin = notes.start();
         notes.done(&watch, HEAD, Kind::Kernel, 0xa0, (begin, begin + 10));
         notes.take_up(&watch, &Command::Read { from: 0, len: 5 });
+        notes.settle();
         notes.finish(&watch, HEAD);
         let records = all(&watch);
         assert!(records.iter().any(|r| matches!(r, Record::Kernel(0xa0, Sum { count: 1, time: 10, .. }))));

@@ -201,6 +201,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// Events that were not kept, of the device's and the program's.
+    fn dropped(&self) -> u64 {
+        self.dropped.saturating_add(self.journal.dropped)
+    }
+
     fn place(&mut self, name: String) -> usize {
         *self.places.entry(name).or_insert_with_key(|name| {
             self.names.push(name.clone());
@@ -346,7 +351,7 @@ impl Watch {
                 log::error(format_args!("the trace can't be written: {e}"));
             }
             for view in &views {
-                let dropped = view.seen.dropped + view.seen.journal.dropped;
+                let dropped = view.seen.dropped();
                 if dropped > 0 {
                     log::warning(format_args!(
                         "the trace lacks {dropped} events of {}: the device and the program keep {} each \

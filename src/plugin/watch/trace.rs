@@ -257,7 +257,7 @@ impl<'a> Picture<'a> {
         let mut lines = Lines { out, any: false };
         lines.process(PROGRAM, &format!("program {program}"), Args::default())?;
         for view in views {
-            let dropped = view.seen.dropped + view.seen.journal.dropped;
+            let dropped = view.seen.dropped();
             let args = Args { clock_error: Some(micro(view.error as i64)), dropped: Some(dropped), ..Args::default() };
             lines.process(process(view), view.device.name(), args)?;
         }
