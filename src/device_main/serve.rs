@@ -669,7 +669,7 @@ impl Server {
                 if let Some(role) = role {
                     self.end_long(me, role);
                 }
-                if let (Some(notes), Some(begin)) = (&mut w.notes, begin) {
+                if let (Some(notes), Some(begin), Ok(())) = (&mut w.notes, begin, &outcome) {
                     notes.copied(&self.watch, w.head, len, begin);
                 }
                 outcome
@@ -760,9 +760,9 @@ impl Server {
         Some(Event { kind, queue, seq, what: bytes, begin, end: begin, peer: peer.rank as u32, tag: peer.tag })
     }
 
-    /// Goes on with a message whose transfer is over.
+    /// Goes on with a message whose transfer is over; one that failed is not written down.
     fn resume(&self, mut work: Box<Work>, result: Result<()>, transfer: Option<Event>) {
-        if let (Some(notes), Some(event)) = (&mut work.notes, transfer) {
+        if let (Some(notes), Some(event), Ok(())) = (&mut work.notes, transfer, &result) {
             notes.transferred(&self.watch, event, event.peer as usize == self.host);
         }
         if let Err(e) = result {
@@ -786,11 +786,8 @@ impl Server {
         // keeps until the transfer is done.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let done: OnDone = Box::new(move |result| {
-            if work.failure.is_none()
-                && let Err(e) = server.memory.write(to, &bytes)
-            {
-                work.fail_with(&e);
-            }
+            let write = || if work.failure.is_none() { server.memory.write(to, &bytes) } else { Ok(()) };
+            let result = result.and_then(|()| write());
             server.resume(work, result, event);
         });
         self.link.receive_bulk(peer, span, done)
@@ -857,6 +854,8 @@ impl Server {
                 {
                     drop(room);
                     server.parcels.lock().insert(image, parcel);
+                    // It is told why already if a part failed.
+                    let event = event.filter(|_| work.failure.is_none());
                     server.resume(work, Ok(()), event);
                 }
             });

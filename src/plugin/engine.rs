@@ -434,6 +434,9 @@ impl Engine {
                 self.ports[port].outputs.fetch_add(1, Ordering::Relaxed);
                 print(stream, bytes);
             }
+            Reply::Records(_) if !self.watching.on => {
+                self.protocol_error(from, "it tells what it has seen, which nobody asked for")
+            }
             Reply::Records(records) => {
                 if let Err(e) = self.ports[port].keep(records) {
                     self.protocol_error(from, &e.to_string());

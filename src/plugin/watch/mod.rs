@@ -318,15 +318,23 @@ impl Watch {
     pub fn collect(&self, device: &Device) -> Result<()> {
         let mut seen = self.watched[device.number].seen.lock();
         let journal = device.take_journal(self.watching.events);
-        let mut told = Ok(1);
-        while matches!(told, Ok(1..)) {
-            told = device.tell(Command::Recall, PATIENCE);
+        let mut records = Vec::new();
+        let told = loop {
+            let left = device.tell(Command::Recall, PATIENCE);
             seen.asked += 1;
-        }
-        seen.add(device.port().take_records(), journal, self.watching.events, |kernel| {
-            name::of_kernel(&device.kernel_name(kernel))
-        });
-        told.map(drop)
+            let some = device.port().take_records();
+            match left {
+                // It would never end.
+                Ok(1..) if some.is_empty() => break Err(Error::new("it does not tell all that it has seen")),
+                Ok(1..) => records.extend(some),
+                _ => {
+                    records.extend(some);
+                    break left.map(drop);
+                }
+            }
+        };
+        seen.add(records, journal, self.watching.events, |kernel| name::of_kernel(&device.kernel_name(kernel)));
+        told
     }
 
     /// Ends the watch: writes what the user wants to see.
