@@ -188,7 +188,7 @@ impl Moment {
 /// What is known of a device; times are ticks of its clock, but those of notes.
 #[derive(Default)]
 struct Seen {
-    /// Names of kernels; what else speaks of one has its place here.
+    /// Symbols of kernels, at the end their names; what else speaks of one has its place here.
     names: Vec<String>,
     places: HashMap<String, usize>,
     kernels: Vec<Sum>,
@@ -333,7 +333,7 @@ impl Watch {
                 }
             }
         };
-        seen.add(records, journal, self.watching.events, |kernel| name::of_kernel(&device.kernel_name(kernel)));
+        seen.add(records, journal, self.watching.events, |kernel| device.kernel_name(kernel));
         told
     }
 
@@ -380,6 +380,7 @@ impl Watch {
             host: Line::through((self.start.0, 0), now),
         };
         let mut seen = std::mem::take(&mut *watched.seen.lock());
+        seen.names = name::of_kernels(&seen.names);
         seen.events.sort_by_key(|e| (e.begin, e.kind as u8));
         View { device, times, error: times.host.length(first.error.max(last.error)), messages, seen }
     }

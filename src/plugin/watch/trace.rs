@@ -253,7 +253,7 @@ impl<'a> Picture<'a> {
     }
 
     fn write(mut self, out: &mut impl Write, program: &str, views: &[View<'_>]) -> io::Result<()> {
-        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        out.write_all(b"{\"traceEvents\":[")?;
         let mut lines = Lines { out, any: false };
         lines.process(PROGRAM, &format!("program {program}"), Args::default())?;
         for view in views {
