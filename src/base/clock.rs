@@ -24,7 +24,8 @@ fn counter() -> u64 {
 ///
 /// It is the processor's counter if that is a clock, for a stamp of [`Instant`] takes twice as
 /// long (docs/performance.md).
-#[inline]
+// Not inlined: most callers seldom need it, and it would take registers from their other code.
+#[inline(never)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
     if let Some(origin) = *COUNTER {

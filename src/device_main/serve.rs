@@ -565,8 +565,8 @@ impl Server {
 
     /// Executes a message as far as possible now.
     fn execute(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) {
-        if work.notes.on {
-            work.notes.enter();
+        if let Some(notes) = &mut work.notes {
+            notes.enter();
         }
         loop {
             match self.step(me, work) {
@@ -579,17 +579,20 @@ impl Server {
     }
 
     fn finish(&self, me: &Me, mut work: Box<Work>) {
+        if let Some(notes) = &mut work.notes {
+            notes.settle();
+        }
         if self.output.lock().is_pending() {
             self.send_output(OUTPUT_BEFORE_REPLY);
         }
         let reply = work.take_reply();
         // Behind the reply, if it is this thread that would obey a host that then asks.
-        if work.notes.on && !me.receiving {
-            work.notes.finish(&self.watch, work.head);
+        if let Some(notes) = work.notes.as_mut().filter(|_| !me.receiving) {
+            notes.finish(&self.watch, work.head);
         }
         self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
-        if work.notes.on && me.receiving {
-            work.notes.finish(&self.watch, work.head);
+        if let Some(notes) = work.notes.as_mut().filter(|_| me.receiving) {
+            notes.finish(&self.watch, work.head);
         }
         let mut ready = VecDeque::new();
         self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
@@ -617,8 +620,8 @@ impl Server {
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
         w.position = rest.position(&w.message);
-        if let Some(command) = command.as_ref().filter(|_| w.notes.on) {
-            w.notes.take_up(&self.watch, command);
+        if let (Some(notes), Some(command)) = (&mut w.notes, &command) {
+            notes.take_up(&self.watch, command);
         }
         let sound = w.failure.is_none();
         let outcome = match command {
@@ -660,24 +663,24 @@ impl Server {
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
             Some(Command::Copy { to, from, len }) => {
-                let begin = w.notes.on.then(|| w.notes.start());
+                let begin = w.notes.as_mut().map(|notes| notes.start());
                 let role = if len < LONG_COPY { None } else { Some(self.begin_long(me)) };
                 let outcome = self.memory.copy(to, from, len);
                 if let Some(role) = role {
                     self.end_long(me, role);
                 }
-                if let Some(begin) = begin {
-                    w.notes.copied(&self.watch, w.head, len, begin);
+                if let (Some(notes), Some(begin), Ok(())) = (&mut w.notes, begin, &outcome) {
+                    notes.copied(&self.watch, w.head, len, begin);
                 }
                 outcome
             }
             Some(Command::Load { image }) => {
-                let begin = w.notes.on.then(|| w.notes.start());
+                let begin = w.notes.as_mut().map(|notes| notes.start());
                 let role = self.begin_long(me);
                 let outcome = self.load(image, &mut w.reply);
                 self.end_long(me, role);
-                if let Some(begin) = begin {
-                    w.notes.done(&self.watch, w.head, Kind::Load, u64::from(image), (begin, clock::now()));
+                if let (Some(notes), Some(begin)) = (&mut w.notes, begin) {
+                    notes.done(&self.watch, w.head, Kind::Load, u64::from(image), (begin, clock::now()));
                 }
                 outcome
             }
@@ -720,7 +723,7 @@ impl Server {
     }
 
     fn launch(&self, me: &mut Me, mut work: Box<Work>, kernel: u64, args: &[u64], array: bool) -> Step {
-        let begin = work.notes.on.then(|| work.notes.start());
+        let begin = work.notes.as_mut().map(|notes| notes.start());
         fault::enter(me.slot, kernel, work);
         let role = self.begin_long(me);
         // Against `give_up`: either it finds this kernel or we find that it was there.
@@ -739,9 +742,9 @@ impl Server {
         // SAFETY: entered above with a `Work`.
         match unsafe { fault::leave::<Work>(me.slot) } {
             Some(mut work) => {
-                if let Some(ran) = ran {
-                    let head = work.head;
-                    work.notes.done(&self.watch, head, Kind::Kernel, kernel, ran);
+                let head = work.head;
+                if let (Some(notes), Some(ran)) = (&mut work.notes, ran) {
+                    notes.done(&self.watch, head, Kind::Kernel, kernel, ran);
                 }
                 Step::Next(work)
             }
@@ -753,14 +756,14 @@ impl Server {
     /// A bulk transfer begins: what will be written down of it, if anything is.
     fn transfer(work: &mut Work, kind: Kind, bytes: u64, peer: Peer) -> Option<Event> {
         let Head { queue, seq, .. } = work.head;
-        let begin = work.notes.on.then(|| work.notes.start())?;
+        let begin = work.notes.as_mut()?.start();
         Some(Event { kind, queue, seq, what: bytes, begin, end: begin, peer: peer.rank as u32, tag: peer.tag })
     }
 
-    /// Goes on with a message whose transfer is over.
+    /// Goes on with a message whose transfer is over; one that failed is not written down.
     fn resume(&self, mut work: Box<Work>, result: Result<()>, transfer: Option<Event>) {
-        if let Some(event) = transfer {
-            work.notes.transferred(&self.watch, event, event.peer as usize == self.host);
+        if let (Some(notes), Some(event), Ok(())) = (&mut work.notes, transfer, &result) {
+            notes.transferred(&self.watch, event, event.peer as usize == self.host);
         }
         if let Err(e) = result {
             work.fail_with(&e);
@@ -783,11 +786,8 @@ impl Server {
         // keeps until the transfer is done.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let done: OnDone = Box::new(move |result| {
-            if work.failure.is_none()
-                && let Err(e) = server.memory.write(to, &bytes)
-            {
-                work.fail_with(&e);
-            }
+            let write = || if work.failure.is_none() { server.memory.write(to, &bytes) } else { Ok(()) };
+            let result = result.and_then(|()| write());
             server.resume(work, result, event);
         });
         self.link.receive_bulk(peer, span, done)
@@ -854,6 +854,8 @@ impl Server {
                 {
                     drop(room);
                     server.parcels.lock().insert(image, parcel);
+                    // It is told why already if a part failed.
+                    let event = event.filter(|_| work.failure.is_none());
                     server.resume(work, Ok(()), event);
                 }
             });

@@ -4,6 +4,9 @@
 //! A time stamp costs more than anything else here, so one stamp is the end of what came
 //! before and the beginning of what follows, and what can wait is written down after the
 //! reply was sent.
+//!
+//! All of it is out of the way of who watches nothing: inlined, it would take registers from
+//! the code around it.
 
 use crate::base::clock;
 use crate::wire::MESSAGE_MAX;
@@ -25,11 +28,13 @@ struct Log {
 }
 
 impl Log {
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, mut event: Event) {
+        // Clocks of threads may differ a little.
+        event.end = event.end.max(event.begin);
         if (self.events.len() as u64) < self.limit {
             self.events.push(event);
         } else if self.limit > 0 {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
         }
         let sum = |bytes| Sum { count: 1, bytes, time: event.end - event.begin };
         if event.kind == Kind::Kernel {
@@ -61,10 +66,10 @@ impl Watch {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// The notes to be taken on a message that arrives now.
+    /// The notes to be taken on a message that arrives now, if any are.
     #[inline]
-    pub fn notes(&self) -> Notes {
-        Notes { on: self.on.load(Ordering::Relaxed), ..Notes::default() }
+    pub fn notes(&self) -> Option<Box<Notes>> {
+        self.on.load(Ordering::Relaxed).then(Box::default)
     }
 
     /// Puts as many records into a message as it holds, and forgets them; returns how many
@@ -100,15 +105,13 @@ impl Watch {
 /// What is written down of one message while it is executed.
 #[derive(Default)]
 pub struct Notes {
-    /// Anything is written down.
-    pub on: bool,
     /// Nothing that takes time was done since `at`.
     fresh: bool,
     /// When the last stamp was taken.
     at: u64,
     /// When the first command was taken up, 0 before.
     begun: u64,
-    /// Since `at`, data is moved this way.
+    /// Since `at`, data is moved this way; the time is 0 until it ends.
     moving: Option<(Way, Sum)>,
     /// What was done last, to be written down.
     last: Option<Event>,
@@ -125,7 +128,8 @@ impl Notes {
     }
 
     /// A thread begins to execute the message, or goes on.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn enter(&mut self) {
         self.fresh = false;
         if self.begun == 0 {
@@ -134,7 +138,8 @@ impl Notes {
     }
 
     /// A command is taken up.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn take_up(&mut self, watch: &Watch, command: &Command<'_>) {
         let next = match command {
             Command::Write { bytes, .. } => Some((Way::ToDevice, bytes.len() as u64)),
@@ -145,7 +150,7 @@ impl Notes {
             let since = self.at;
             let now = self.now();
             if let Some((way, sum)) = self.moving.take() {
-                watch.log.lock().moved(way, Sum { time: now - since, ..sum });
+                watch.log.lock().moved(way, Sum { time: now.saturating_sub(since), ..sum });
             }
         }
         if let Some((way, bytes)) = next {
@@ -156,7 +161,8 @@ impl Notes {
     }
 
     /// When what is taken up now begins.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn start(&mut self) -> u64 {
         let now = self.now();
         self.fresh = false;
@@ -164,7 +170,8 @@ impl Notes {
     }
 
     /// Something that began at `begin` is done, at `end`.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn done(&mut self, watch: &Watch, head: Head, kind: Kind, what: u64, (begin, end): (u64, u64)) {
         let event = Event { kind, queue: head.queue, seq: head.seq, what, begin, end, peer: 0, tag: 0 };
         if let Some(earlier) = self.last.replace(event) {
@@ -174,16 +181,20 @@ impl Notes {
     }
 
     /// Data was moved within the device.
+    #[cold]
+    #[inline(never)]
     pub fn copied(&mut self, watch: &Watch, head: Head, bytes: u64, begin: u64) {
         let end = clock::now();
         self.done(watch, head, Kind::Copy, bytes, (begin, end));
-        watch.log.lock().moved(Way::Within, Sum { count: 1, bytes, time: end - begin });
+        watch.log.lock().moved(Way::Within, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
     }
 
     /// A bulk transfer is over; `host` tells whether the peer is the host. `event` lacks only
     /// its end.
+    #[cold]
+    #[inline(never)]
     pub fn transferred(&mut self, watch: &Watch, event: Event, host: bool) {
-        let event = Event { end: clock::now().max(event.begin), ..event };
+        let event = Event { end: clock::now(), ..event };
         let way = match (event.kind, host) {
             (Kind::Receive, true) => Some(Way::ToDevice),
             (Kind::Receive, false) => Some(Way::FromOther),
@@ -193,21 +204,33 @@ impl Notes {
         };
         let mut log = watch.log.lock();
         if let Some(way) = way {
-            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end - event.begin });
+            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end.saturating_sub(event.begin) });
         }
         log.event(event);
     }
 
+    /// The message was executed: what follows moves no data.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        if self.moving.is_some() {
+            let since = self.at;
+            let now = self.now();
+            self.moving.iter_mut().for_each(|(_, sum)| sum.time = now.saturating_sub(since));
+        }
+    }
+
     /// The message was executed and its reply sent, or will be next.
+    #[cold]
+    #[inline(never)]
     pub fn finish(&mut self, watch: &Watch, head: Head) {
         // What is behind this time was done before the reply was sent.
         let replied = self.at;
         self.fresh = false;
-        let since = self.at;
         let end = self.now();
         let mut log = watch.log.lock();
         if let Some((way, sum)) = self.moving.take() {
-            log.moved(way, Sum { time: end - since, ..sum });
+            log.moved(way, sum);
         }
         if let Some(earlier) = self.last.take() {
             log.event(earlier);
@@ -244,16 +267,16 @@ mod tests {
     #[test]
     fn nothing_is_watched_unless_asked_for() {
         let watch = Watch::default();
-        assert!(!watch.notes().on);
+        assert!(watch.notes().is_none());
         watch.begin(1);
-        assert!(watch.notes().on);
+        assert!(watch.notes().is_some());
     }
 
     #[test]
     fn a_region_is_summed_up_and_told_once() {
         let watch = Watch::default();
         watch.begin(100);
-        let mut notes = watch.notes();
+        let mut notes = watch.notes().unwrap();
         notes.enter();
         for len in [3, 4] {
             notes.take_up(&watch, &Command::Write { to: 0, bytes: &[0; 8][..len] });
@@ -262,6 +285,7 @@ mod tests {
         let begin = notes.start();
         notes.done(&watch, HEAD, Kind::Kernel, 0xa0, (begin, begin + 10));
         notes.take_up(&watch, &Command::Read { from: 0, len: 5 });
+        notes.settle();
         notes.finish(&watch, HEAD);
         let records = all(&watch);
         assert!(records.iter().any(|r| matches!(r, Record::Kernel(0xa0, Sum { count: 1, time: 10, .. }))));
@@ -285,7 +309,7 @@ mod tests {
     fn events_beyond_the_limit_are_counted_and_sums_are_not_cut() {
         let watch = Watch::default();
         watch.begin(2000);
-        let mut notes = watch.notes();
+        let mut notes = watch.notes().unwrap();
         for i in 0..5000 {
             notes.done(&watch, HEAD, Kind::Kernel, 1 + i % 3, (i, i + 1));
         }
@@ -301,8 +325,8 @@ mod tests {
     fn without_room_for_events_only_sums_are_kept() {
         let watch = Watch::default();
         watch.begin(0);
-        watch.notes().done(&watch, HEAD, Kind::Kernel, 1, (1, 2));
-        let mut notes = watch.notes();
+        watch.notes().unwrap().done(&watch, HEAD, Kind::Kernel, 1, (1, 2));
+        let mut notes = watch.notes().unwrap();
         notes.done(&watch, HEAD, Kind::Kernel, 1, (1, 2));
         notes.finish(&watch, HEAD);
         assert_eq!(all(&watch), [Record::Kernel(1, Sum { count: 1, bytes: 0, time: 1 })]);

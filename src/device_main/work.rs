@@ -19,8 +19,8 @@ pub struct Work {
     pub reply: Vec<u8>,
     /// Why it failed: nothing more of it is executed.
     pub failure: Option<Failure>,
-    /// What is written down of it.
-    pub notes: Notes,
+    /// What is written down of it, if anything is. Boxed: a message is moved several times.
+    pub notes: Option<Box<Notes>>,
 }
 
 impl Work {
@@ -28,7 +28,7 @@ impl Work {
     ///
     /// # Errors
     /// No command message.
-    pub fn new(message: Vec<u8>, mut reply: Vec<u8>, notes: Notes) -> Result<Box<Work>> {
+    pub fn new(message: Vec<u8>, mut reply: Vec<u8>, notes: Option<Box<Notes>>) -> Result<Box<Work>> {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);

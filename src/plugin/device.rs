@@ -254,14 +254,20 @@ impl Device {
     /// # Errors
     /// The first failure of anything in the queue.
     pub fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
-        let sent = self.flush(&queue);
+        let waited = self.finish(&queue);
+        self.conclude(queue, waited)
+    }
+
+    /// Sends what was collected and waits until all of it is done, or the link is broken.
+    fn finish(&self, queue: &Arc<Queue>) -> Result<()> {
+        let sent = self.flush(queue);
         // Behind the sending: the device is at work while the clock is read.
         let since = self.engine.watching.on.then(clock::now);
-        let waited = sent.and_then(|()| self.engine.wait(&queue));
+        let waited = sent.and_then(|()| self.engine.wait(queue));
         if let Some(since) = since {
-            self.waited(&queue, (since, clock::now()), true);
+            self.waited(queue, (since, clock::now()), true);
         }
-        self.conclude(queue, waited)
+        waited
     }
 
     /// Sends what was collected and waits until all of it is done; the queue stays in use.
@@ -269,8 +275,7 @@ impl Device {
     /// # Errors
     /// The first failure of anything in the queue.
     pub fn drain(&self, queue: &Arc<Queue>) -> Result<()> {
-        self.flush(queue)?;
-        self.engine.wait(queue)?;
+        self.finish(queue)?;
         self.judge(queue)
     }
 
@@ -294,12 +299,18 @@ impl Device {
 
     /// Writes down that a thread waited for what a queue has to do, and counts it if it was
     /// the program that asked to.
+    #[cold]
+    #[inline(never)]
     fn waited(&self, queue: &Queue, time: (u64, u64), counts: bool) {
         let open = &mut *queue.open.lock();
-        if counts && open.last != 0 {
+        // Behind `drain` nothing may be left to wait for.
+        if open.last == 0 || std::mem::replace(&mut open.notes.waited_for, open.last) == open.last {
+            return;
+        }
+        if counts {
             open.notes.count(time);
         }
-        if self.engine.watching.trace && open.last != 0 {
+        if self.engine.watching.trace {
             open.notes.waited(time, open.last);
         }
     }

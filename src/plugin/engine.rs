@@ -112,6 +112,8 @@ impl Port {
         std::mem::take(&mut *self.records.lock())
     }
 
+    #[cold]
+    #[inline(never)]
     fn keep(&self, mut records: Records<'_>) -> Result<()> {
         let mut kept = self.records.lock();
         while let Some(record) = records.take()? {
@@ -431,6 +433,9 @@ impl Engine {
             Reply::Output { stream, bytes } => {
                 self.ports[port].outputs.fetch_add(1, Ordering::Relaxed);
                 print(stream, bytes);
+            }
+            Reply::Records(_) if !self.watching.on => {
+                self.protocol_error(from, "it tells what it has seen, which nobody asked for")
             }
             Reply::Records(records) => {
                 if let Err(e) = self.ports[port].keep(records) {

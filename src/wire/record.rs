@@ -83,9 +83,9 @@ pub struct Sum {
 impl Sum {
     /// Adds another one.
     pub fn add(&mut self, other: Sum) {
-        self.count += other.count;
-        self.bytes += other.bytes;
-        self.time += other.time;
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.time = self.time.saturating_add(other.time);
     }
 }
 

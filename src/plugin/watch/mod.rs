@@ -89,17 +89,21 @@ pub enum What {
 pub struct Notes {
     list: Vec<Note>,
     waited: Sum,
+    /// The last message that was waited for.
+    pub waited_for: u64,
 }
 
 impl Notes {
     /// Something was asked of the queue at a time.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn asked(&mut self, at: u64, what: What) {
         self.list.push(Note { at, what });
     }
 
     /// All that was asked is on its way in message `seq`.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn sent(&mut self, seq: u64) {
         if !matches!(self.list.last(), None | Some(Note { what: What::Sent(_) | What::Wait { .. }, .. })) {
             self.list.push(Note { at: 0, what: What::Sent(seq) });
@@ -184,7 +188,7 @@ impl Moment {
 /// What is known of a device; times are ticks of its clock, but those of notes.
 #[derive(Default)]
 struct Seen {
-    /// Names of kernels; what else speaks of one has its place here.
+    /// Symbols of kernels, at the end their names; what else speaks of one has its place here.
     names: Vec<String>,
     places: HashMap<String, usize>,
     kernels: Vec<Sum>,
@@ -197,6 +201,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// Events that were not kept, of the device's and the program's.
+    fn dropped(&self) -> u64 {
+        self.dropped.saturating_add(self.journal.dropped)
+    }
+
     fn place(&mut self, name: String) -> usize {
         *self.places.entry(name).or_insert_with_key(|name| {
             self.names.push(name.clone());
@@ -205,12 +214,17 @@ impl Seen {
         })
     }
 
-    /// Adds what a device told; `name` knows its kernels by address.
-    fn add(&mut self, records: Vec<Record>, mut journal: Journal, name: impl Fn(u64) -> String) {
+    /// Adds what a device told; `name` knows its kernels by address. No more than `limit`
+    /// events are kept in the whole run, however often the device tells.
+    fn add(&mut self, records: Vec<Record>, mut journal: Journal, limit: u64, name: impl Fn(u64) -> String) {
         let mut known = HashMap::new();
         let mut place = |seen: &mut Seen, kernel| *known.entry(kernel).or_insert_with(|| seen.place(name(kernel)));
-        for record in records {
+        // Devices tell the last events first.
+        for record in records.into_iter().rev() {
             match record {
+                Record::Event(_) if self.events.len() as u64 >= limit => {
+                    self.dropped = self.dropped.saturating_add(1);
+                }
                 Record::Event(mut event) => {
                     if event.kind == Kind::Kernel {
                         event.what = place(self, event.what) as u64;
@@ -222,7 +236,7 @@ impl Seen {
                     self.kernels[place].add(sum);
                 }
                 Record::Moved(way, sum) => self.moved[way as usize - 1].add(sum),
-                Record::Dropped(events) => self.dropped += events,
+                Record::Dropped(events) => self.dropped = self.dropped.saturating_add(events),
             }
         }
         for (queue, mut notes) in std::mem::take(&mut journal.notes) {
@@ -304,13 +318,23 @@ impl Watch {
     pub fn collect(&self, device: &Device) -> Result<()> {
         let mut seen = self.watched[device.number].seen.lock();
         let journal = device.take_journal(self.watching.events);
-        let mut told = Ok(1);
-        while matches!(told, Ok(1..)) {
-            told = device.tell(Command::Recall, PATIENCE);
+        let mut records = Vec::new();
+        let told = loop {
+            let left = device.tell(Command::Recall, PATIENCE);
             seen.asked += 1;
-        }
-        seen.add(device.port().take_records(), journal, |kernel| name::of_kernel(&device.kernel_name(kernel)));
-        told.map(drop)
+            let some = device.port().take_records();
+            match left {
+                // It would never end.
+                Ok(1..) if some.is_empty() => break Err(Error::new("it does not tell all that it has seen")),
+                Ok(1..) => records.extend(some),
+                _ => {
+                    records.extend(some);
+                    break left.map(drop);
+                }
+            }
+        };
+        seen.add(records, journal, self.watching.events, |kernel| device.kernel_name(kernel));
+        told
     }
 
     /// Ends the watch: writes what the user wants to see.
@@ -335,7 +359,7 @@ impl Watch {
                 log::error(format_args!("the trace can't be written: {e}"));
             }
             for view in &views {
-                let dropped = view.seen.dropped + view.seen.journal.dropped;
+                let dropped = view.seen.dropped();
                 if dropped > 0 {
                     log::warning(format_args!(
                         "the trace lacks {dropped} events of {}: the device and the program keep {} each \
@@ -356,6 +380,7 @@ impl Watch {
             host: Line::through((self.start.0, 0), now),
         };
         let mut seen = std::mem::take(&mut *watched.seen.lock());
+        seen.names = name::of_kernels(&seen.names);
         seen.events.sort_by_key(|e| (e.begin, e.kind as u8));
         View { device, times, error: times.host.length(first.error.max(last.error)), messages, seen }
     }
@@ -449,6 +474,16 @@ mod tests {
     }
 
     #[test]
+    fn events_are_bounded_over_the_whole_run() {
+        let event = |begin| Event { kind: Kind::Copy, queue: 1, seq: 1, what: 0, begin, end: begin, peer: 0, tag: 0 };
+        let told = |begins: [u64; 2]| begins.map(|b| Record::Event(event(b))).to_vec();
+        let mut seen = Seen::default();
+        seen.add(told([2, 1]), Journal::default(), 3, |_| String::new());
+        seen.add(told([4, 3]), Journal::default(), 3, |_| String::new());
+        assert_eq!((seen.events, seen.dropped), ([1, 2, 3].map(event).to_vec(), 1));
+    }
+
+    #[test]
     fn kernels_are_told_by_name_not_by_address() {
         let sum = |count| Sum { count, bytes: 0, time: 10 * count };
         let told = |count| vec![Record::Kernel(0xa0, sum(count)), Record::Dropped(1)];
@@ -458,9 +493,9 @@ mod tests {
             journal
         };
         let mut seen = Seen::default();
-        seen.add(told(2), journal(), |_| "red".to_string());
-        seen.add(told(3), journal(), |_| "blue".to_string());
-        seen.add(told(4), Journal::default(), |_| "red".to_string());
+        seen.add(told(2), journal(), 9, |_| "red".to_string());
+        seen.add(told(3), journal(), 9, |_| "blue".to_string());
+        seen.add(told(4), Journal::default(), 9, |_| "red".to_string());
         assert_eq!((seen.names, seen.kernels), (vec!["red".to_string(), "blue".to_string()], vec![sum(6), sum(3)]));
         assert_eq!(seen.dropped, 3);
         let launches: Vec<What> = seen.journal.notes[&1].iter().map(|n| n.what).collect();

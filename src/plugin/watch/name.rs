@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels as the source has them.
 
+use std::collections::HashMap;
+
+/// Names of different kernels. Where two would look alike, device and number of the source
+/// file stand behind them.
+pub fn of_kernels(symbols: &[String]) -> Vec<String> {
+    let names: Vec<String> = symbols.iter().map(|s| of_kernel(s)).collect();
+    let mut times = HashMap::new();
+    names.iter().for_each(|n| *times.entry(n).or_insert(0) += 1);
+    let name = |(symbol, name): (&String, &String)| match split(symbol) {
+        Some((device, file, _)) if times[name] > 1 => format!("{name} (file {device}_{file})"),
+        _ => name.clone(),
+    };
+    symbols.iter().zip(&names).map(name).collect()
+}
+
 /// "main, line 12" for `__omp_offloading_10302_2f6a_main_l12`: the compiler's prefix, device
 /// and number of the source file, the function, the line. Any other name stays as it is.
-pub fn of_kernel(symbol: &str) -> String {
+fn of_kernel(symbol: &str) -> String {
     parts(symbol).unwrap_or_else(|| symbol.to_string())
 }
 
-fn parts(symbol: &str) -> Option<String> {
+/// Device and number of the file, and what follows.
+fn split(symbol: &str) -> Option<(&str, &str, &str)> {
     let rest = symbol.strip_prefix("__omp_offloading_")?.trim_start_matches('_');
     let (device, rest) = rest.split_once('_')?;
     let (file, rest) = rest.split_once('_')?;
     let is_hex = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_hexdigit());
-    let (function, place) = rest.rsplit_once("_l").filter(|_| is_hex(device) && is_hex(file))?;
+    (is_hex(device) && is_hex(file)).then_some((device, file, rest))
+}
+
+fn parts(symbol: &str) -> Option<String> {
+    let (_, _, rest) = split(symbol)?;
+    let (function, place) = rest.rsplit_once("_l")?;
     let digits = place.bytes().take_while(u8::is_ascii_digit).count();
     let (line, suffix) = place.split_at(digits);
     if function.is_empty() || line.is_empty() {
@@ -38,7 +59,7 @@ fn demangled(function: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::of_kernel;
+    use super::{of_kernel, of_kernels};
 
     #[test]
     fn kernels_are_told_by_function_and_line() {
@@ -52,6 +73,13 @@ mod tests {
         ] {
             assert_eq!(of_kernel(symbol), name);
         }
+    }
+
+    #[test]
+    fn names_that_look_alike_have_their_file() {
+        let symbols = ["__omp_offloading_3_1a_f_l7", "__omp_offloading_3_1b_f_l7", "__omp_offloading_3_1b_f_l8", "f"];
+        let names = of_kernels(&symbols.map(str::to_string));
+        assert_eq!(names, ["f, line 7 (file 3_1a)", "f, line 7 (file 3_1b)", "f, line 8", "f"]);
     }
 
     #[test]

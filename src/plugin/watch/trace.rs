@@ -4,9 +4,12 @@
 //! The program and each device are a process there, each queue is a row of both. What takes
 //! time is a slice (`X`), and what goes from one process to another is an arrow (`s` to `f`)
 //! between two slices. Times are microseconds since the start by the program's clock.
+//!
+//! Perfetto takes an arrow's end to be in the slice of the row that began last, also if that
+//! is over: so ends stand right behind the slices that they belong to, and at their begin.
 
 use super::{Note, View, What};
-use crate::wire::record::{Event, Kind};
+use crate::wire::record::Kind;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -79,17 +82,11 @@ struct Slice<'a> {
     bytes: Option<u64>,
 }
 
-/// One end of an arrow: within a slice of this row, nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Spot {
-    row: Row,
-    at: i64,
-}
-
+/// From slice to slice, by their places in [`Picture::slices`].
 struct Arrow {
     name: &'static str,
-    from: Spot,
-    to: Spot,
+    from: usize,
+    to: usize,
 }
 
 /// All that goes into the file but for names.
@@ -98,17 +95,19 @@ struct Picture<'a> {
     rows: BTreeMap<Row, String>,
     slices: Vec<Slice<'a>>,
     arrows: Vec<Arrow>,
+    /// Where transfers between devices were sent and received, by the ranks of both and tag.
+    exchanges: BTreeMap<(u32, u32, u32), [Vec<usize>; 2]>,
 }
 
 /// What the notes of the host tell to find the host's end of an arrow.
 #[derive(Default)]
 struct HostEnds {
-    /// By message, where it was made.
-    sent: HashMap<u64, Spot>,
-    /// By message, where a wait ended for which it was the last one.
-    waited: HashMap<u64, Spot>,
-    /// By queue, of its waits in their order the last message and where it ended.
-    waits: HashMap<u32, Vec<(u64, Spot)>>,
+    /// By message, the slice where it was made.
+    sent: HashMap<u64, usize>,
+    /// By message, the wait for which it was the last one.
+    waited: HashMap<u64, usize>,
+    /// By queue, of its waits in their order the last message and the slice.
+    waits: HashMap<u32, Vec<(u64, usize)>>,
 }
 
 /// Writes the trace.
@@ -123,15 +122,10 @@ pub fn write(file: File, program: &str, views: &[View<'_>]) -> io::Result<()> {
         let ends = picture.add_host(view, labels);
         picture.add_device(view, &ends);
     }
-    picture.add_exchanges(views);
+    picture.add_exchanges();
     let mut out = BufWriter::with_capacity(1 << 20, file);
     picture.write(&mut out, program, views)?;
     out.flush()
-}
-
-/// The last moment within a slice.
-fn inside(begin: i64, end: i64) -> i64 {
-    (end - 1).max(begin)
 }
 
 fn process(view: &View<'_>) -> usize {
@@ -147,7 +141,6 @@ impl<'a> Picture<'a> {
             let row = (PROGRAM, (view.device.number as u64) << 32 | u64::from(queue));
             self.rows.insert(row, format!("device {}, queue {queue}", view.device.number));
             let time = |ticks| view.times.host.at(ticks);
-            let mut last = Spot { row, at: 0 };
             for (i, &Note { at, what }) in notes.iter().enumerate() {
                 let next = notes[i + 1..].iter().find(|n| !matches!(n.what, What::Sent(_)));
                 let mut slice = Slice {
@@ -166,17 +159,16 @@ impl<'a> Picture<'a> {
                     What::Load => slice.name = "load image",
                     What::Launch(place) => slice.name = &labels[place as usize],
                     What::Sent(seq) => {
-                        ends.sent.insert(seq, last);
+                        // Something was asked before: see `Notes::sent`.
+                        ends.sent.insert(seq, self.slices.len() - 1);
                         continue;
                     }
                     What::Wait { end, seq } => {
                         (slice.end, slice.cat) = (time(end), "wait");
-                        let end = Spot { row, at: inside(slice.begin, slice.end) };
-                        ends.waited.insert(seq, end);
-                        ends.waits.entry(queue).or_default().push((seq, end));
+                        ends.waited.insert(seq, self.slices.len());
+                        ends.waits.entry(queue).or_default().push((seq, self.slices.len()));
                     }
                 }
-                last.at = slice.begin;
                 self.slices.push(slice);
             }
         }
@@ -185,7 +177,7 @@ impl<'a> Picture<'a> {
 
     /// What a device did, and the arrows between it and the program.
     fn add_device(&mut self, view: &'a View<'_>, ends: &HostEnds) {
-        let rows = rows_of(view);
+        let (rows, me) = (rows_of(view), view.device.port().rank as u32);
         let (pid, time) = (process(view), |ticks| view.times.there(ticks));
         for event in &view.seen.events {
             let row = (pid, rows[&event.queue]);
@@ -199,24 +191,30 @@ impl<'a> Picture<'a> {
                 Kind::Image => ("receive image", "image", Some(event.what)),
                 Kind::Load => ("load image", "image", None),
             };
+            let slice = self.slices.len();
             self.slices.push(Slice { row, name, cat, begin, end, message: Some(event.seq), bytes });
             let name = row_name(row.1, event.queue);
             self.rows.entry(row).or_insert(name);
-            let last = Spot { row, at: inside(begin, end) };
             let with_host = event.peer as usize == view.device.host_rank();
             let arrow = match event.kind {
                 Kind::Message => {
-                    if let Some(&to) = ends.waited.get(&event.seq) {
-                        let at = time(event.what).clamp(begin, last.at);
-                        self.arrows.push(Arrow { name: "reply", from: Spot { row, at }, to });
-                    }
-                    ends.sent.get(&event.seq).map(|&from| ("message", from, Spot { row, at: begin }))
+                    let reply = ends.waited.get(&event.seq).map(|&to| Arrow { name: "reply", from: slice, to });
+                    self.arrows.extend(reply);
+                    ends.sent.get(&event.seq).map(|&from| ("message", from, slice))
                 }
-                Kind::Receive if with_host => ends.sent.get(&event.seq).map(|&from| ("data", from, last)),
+                Kind::Receive if with_host => ends.sent.get(&event.seq).map(|&from| ("data", from, slice)),
                 Kind::Send if with_host => {
                     let waits = ends.waits.get(&event.queue);
                     let wait = waits.and_then(|w| w.get(w.partition_point(|(seq, _)| *seq < event.seq)));
-                    wait.map(|&(_, to)| ("data", Spot { row, at: begin }, to))
+                    wait.map(|&(_, to)| ("data", slice, to))
+                }
+                Kind::Send => {
+                    self.exchanges.entry((me, event.peer, event.tag)).or_default()[0].push(slice);
+                    None
+                }
+                Kind::Receive => {
+                    self.exchanges.entry((event.peer, me, event.tag)).or_default()[1].push(slice);
+                    None
                 }
                 _ => None,
             };
@@ -226,38 +224,19 @@ impl<'a> Picture<'a> {
 
     /// The arrows between devices: both ends know the other's rank and the tag, and transfers
     /// with equal ones go one after the other.
-    fn add_exchanges(&mut self, views: &[View<'_>]) {
-        let mut starts: HashMap<(u32, u32, u32), Vec<Spot>> = HashMap::new();
-        let mut ends: HashMap<(u32, u32, u32), Vec<Spot>> = HashMap::new();
-        for view in views {
-            let (rows, me) = (rows_of(view), view.device.port().rank as u32);
-            let is_exchange = |e: &&Event| e.peer as usize != view.device.host_rank();
-            for e in view.seen.events.iter().filter(is_exchange) {
-                let row = (process(view), rows[&e.queue]);
-                let (begin, end) = (view.times.there(e.begin), view.times.there(e.end));
-                match e.kind {
-                    Kind::Send => starts.entry((me, e.peer, e.tag)).or_default().push(Spot { row, at: begin }),
-                    Kind::Receive => {
-                        let spot = Spot { row, at: inside(begin, end) };
-                        ends.entry((e.peer, me, e.tag)).or_default().push(spot);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        for (key, starts) in starts {
-            for (from, to) in starts.into_iter().zip(ends.remove(&key).unwrap_or_default()) {
-                self.arrows.push(Arrow { name: "data", from, to });
-            }
+    fn add_exchanges(&mut self) {
+        for [starts, ends] in std::mem::take(&mut self.exchanges).into_values() {
+            let arrows = starts.into_iter().zip(ends).map(|(from, to)| Arrow { name: "data", from, to });
+            self.arrows.extend(arrows);
         }
     }
 
-    fn write(mut self, out: &mut impl Write, program: &str, views: &[View<'_>]) -> io::Result<()> {
-        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    fn write(self, out: &mut impl Write, program: &str, views: &[View<'_>]) -> io::Result<()> {
+        out.write_all(b"{\"traceEvents\":[")?;
         let mut lines = Lines { out, any: false };
         lines.process(PROGRAM, &format!("program {program}"), Args::default())?;
         for view in views {
-            let dropped = view.seen.dropped + view.seen.journal.dropped;
+            let dropped = view.seen.dropped();
             let args = Args { clock_error: Some(micro(view.error as i64)), dropped: Some(dropped), ..Args::default() };
             lines.process(process(view), view.device.name(), args)?;
         }
@@ -269,37 +248,38 @@ impl<'a> Picture<'a> {
             lines.meta("thread_name", place(row), Args { name: Some(name), ..Args::default() })?;
             lines.meta("thread_sort_index", place(row), Args { sort_index: Some(place(row).1), ..Args::default() })?;
         }
+        // Ends of arrows by slice: the arrow's number, its name, which end, when.
+        let mut ends: HashMap<usize, Vec<(usize, &str, char, i64)>> = HashMap::new();
+        for (id, &Arrow { name, from, to }) in self.arrows.iter().enumerate() {
+            let begin = self.slices[from].begin;
+            ends.entry(from).or_default().push((id, name, 's', begin));
+            // Not before its start: neither because what it ends in began before, as waits do,
+            // nor because clocks differ.
+            ends.entry(to).or_default().push((id, name, 'f', begin.max(self.slices[to].begin)));
+        }
         // Outer slices come before inner ones.
-        self.slices.sort_by_key(|s| (s.begin, -s.end, s.cat != "message"));
-        for s in &self.slices {
-            lines.put(&Line {
-                name: s.name,
-                cat: Some(s.cat),
-                ph: 'X',
+        let mut order: Vec<(usize, &Slice<'_>)> = self.slices.iter().enumerate().collect();
+        order.sort_by_key(|(_, s)| (s.begin, -s.end, s.cat != "message"));
+        for (i, s) in order {
+            let line = |name, cat, ph, at| Line {
+                name,
+                cat: Some(cat),
+                ph,
                 pid: s.row.0,
                 tid: place(s.row).1,
-                ts: Some(micro(s.begin)),
-                dur: Some(micro((s.end - s.begin).max(1))),
+                ts: Some(micro(at)),
+                dur: None,
                 id: None,
                 bp: None,
+                args: Args::default(),
+            };
+            lines.put(&Line {
+                dur: Some(micro((s.end - s.begin).max(1))),
                 args: Args { message: s.message, bytes: s.bytes, ..Args::default() },
+                ..line(s.name, s.cat, 'X', s.begin)
             })?;
-        }
-        self.arrows.sort_by_key(|a| a.from.at);
-        for (id, Arrow { name, from, to }) in self.arrows.iter().enumerate() {
-            for (ph, spot, bp) in [('s', from, None), ('f', to, Some('e'))] {
-                lines.put(&Line {
-                    name,
-                    cat: Some("arrow"),
-                    ph,
-                    pid: spot.row.0,
-                    tid: place(spot.row).1,
-                    ts: Some(micro(spot.at)),
-                    dur: None,
-                    id: Some(id),
-                    bp,
-                    args: Args::default(),
-                })?;
+            for &(id, name, ph, at) in ends.get(&i).into_iter().flatten() {
+                lines.put(&Line { id: Some(id), bp: (ph == 'f').then_some('e'), ..line(name, "arrow", ph, at) })?;
             }
         }
         lines.out.write_all(b"\n]}\n")

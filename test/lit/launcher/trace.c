@@ -9,11 +9,11 @@
 // RUN: %trace %t.json > %t.out
 // RUN: FileCheck %s --input-file %t.out
 //
-// CHECK-DAG: data, program to device 0: 1
-// CHECK-DAG: data, program to device 1: 1
-// CHECK-DAG: data, device 0 to device 1: 1
-// CHECK-DAG: device 0: main, line 31: 10
-// CHECK-DAG: device 1: main, line 31: 10
+// CHECK-DAG: data, program to device 0: 1{{$}}
+// CHECK-DAG: data, program to device 1: 1{{$}}
+// CHECK-DAG: data, device 0 to device 1: 1{{$}}
+// CHECK-DAG: device 0: main, line 31: 10{{$}}
+// CHECK-DAG: device 1: main, line 31: 10{{$}}
 
 #include "offload.h"
 

@@ -5,7 +5,8 @@
 It must be JSON in Chrome's format; every process and row must have a name; the slices
 of a row must not cross each other; every arrow must have one start and one end, each
 within a slice, in two processes, and must not end before it starts by more than the
-clocks of the two can differ. If not, says so and ends with 1. Prints, sorted:
+clocks of the two can differ. Perfetto needs each end right behind its slice, and no
+end of an arrow before its start. If not, says so and ends with 1. Prints, sorted:
 
     program: rows: 2
     program: submit of 160000 bytes in all: 4
@@ -67,13 +68,18 @@ def check_rows(slices, rows):
             open_ones.append((begin, end, name))
         if spans != sorted(spans, key=lambda s: (s[0], -s[1])):
             wrong(f"the slices of row {rows.get(row)} are not in order")
-    return by_row
 
 
-def check_arrows(events, by_row, errors):
-    ends = collections.defaultdict(dict)
+def check_arrows(events, errors):
+    ends, slices, last = collections.defaultdict(dict), {}, None
     for e in events:
+        if e["ph"] == "X":
+            last = e
         if e["ph"] in "sf":
+            if last is None or (e["pid"], e["tid"]) != (last["pid"], last["tid"]):
+                wrong(f"an end of arrow {e['id']} is not behind its slice")
+                continue
+            slices[e["id"], e["ph"]] = last
             if e["ph"] in ends[e["id"]]:
                 wrong(f"arrow {e['id']} has two ends '{e['ph']}'")
             ends[e["id"]][e["ph"]] = e
@@ -83,15 +89,16 @@ def check_arrows(events, by_row, errors):
             wrong(f"arrow {number} has only an end '{list(both)[0]}'")
             continue
         start, end = both["s"], both["f"]
-        for e in (start, end):
-            at = ns(e["ts"])
-            if not any(begin <= at < to for begin, to, _ in by_row[e["pid"], e["tid"]]):
-                wrong(f"arrow {number} '{e['name']}' has its '{e['ph']}' at {at} in no slice")
+        source, target = slices[number, "s"], slices[number, "f"]
+        if start["ts"] != source["ts"] or end["ts"] != max(start["ts"], target["ts"]):
+            wrong(f"arrow {number} '{start['name']}' is not where its slices begin: {both}")
         if start["name"] != end["name"] or start["pid"] == end["pid"] or end.get("bp") != "e":
             wrong(f"arrow {number}: {start} to {end}")
         # Each time is a whole number of ns.
         slack = errors[start["pid"]] + errors[end["pid"]] + 2
-        if ns(end["ts"]) < ns(start["ts"]) - slack:
+        # Who waits for something, or receives it, can have begun before it was sent.
+        until = target["ts"] if start["name"] == "message" else target["ts"] + target["dur"]
+        if ns(until) < ns(start["ts"]) - slack:
             wrong(f"arrow {number} '{start['name']}' goes back in time by more than {slack} ns: {both}")
         arrows.append((start["name"], start["pid"], end["pid"]))
     return arrows
@@ -102,7 +109,8 @@ def main():
         events = json.load(file)["traceEvents"]
     processes, errors, dropped, rows = names_of(events)
     slices = [e for e in events if e["ph"] == "X"]
-    arrows = check_arrows(events, check_rows(slices, rows), errors)
+    check_rows(slices, rows)
+    arrows = check_arrows(events, errors)
     for e in events:
         if e["pid"] not in processes:
             wrong(f"process {e['pid']} has no name")
