@@ -57,7 +57,7 @@ endef
 # Always calls cargo, which knows best what is out of date. The library by itself: see
 # Cargo.toml.
 all:
-	$(cargo) build --locked $(if $(DEBUG),,--release) --bins
+	$(cargo) build --locked --bins $(if $(DEBUG),--lib,--release)
 	$(if $(DEBUG),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib)
 	$(call lay-out,$(build))
 

@@ -81,71 +81,84 @@ impl Plan {
         let srun = options.launcher == Some(LauncherKind::Srun);
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, options.dry_run || srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
+        // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
         let this_host = node::host_name();
-        let mut program_hosts = Vec::new();
-        let named = match (&options.hosts, &options.hostfile) {
-            (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
-            (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
-            // The ranks of an MPI application are placed by its launcher, its devices beside them.
-            _ if spawns => Vec::new(),
-            _ => {
-                let nodes = hosts::of_allocation()?;
-                // On a login node the program goes into the allocation too.
-                let first = nodes.first().filter(|_| !nodes.iter().any(|h| hosts::is_same(&h.name, &this_host)));
-                program_hosts.extend(first.map(|h| (h.name.clone(), options.ranks)));
-                nodes
-            }
-        };
-        // Of an MPI application each rank has so many.
-        let sets = if spawns { options.ranks } else { 1 };
-        let (devices, hosts) = hosts::place(&named, options.devices.map(|n| n * sets), options.devices_per_node)?;
+        let Places { mut program_hosts, devices, hosts } = Places::of(options, spawns, &this_host)?;
 
-        let mut environment = Vec::new();
         let mut command = options.command.clone();
+        let mut environment = Vec::new();
         if let (Some(program), false) = (&program, options.info) {
             environment.extend(slot(program, &build, options.force || options.check)?);
             command[0] = program.path.clone().into_os_string();
         } else {
             command = vec![myself.into(), "--print-devices".into(), build.plugin.clone().into()];
         }
-        let mut device_environment = Vec::new();
-        if options.bind.is_some() {
-            let inherit = ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit"));
-            environment.push(inherit.clone());
-            device_environment.push(inherit);
-        }
-        if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
-            // Open MPI takes nothing of the environment to other hosts.
-            let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-            let set = set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f)));
-            if spawns { environment.extend(set) } else { device_environment.extend(set) }
-        }
+        let bind = options.bind.map(|_| ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit")));
+        // Open MPI takes nothing of the environment to other hosts.
+        let lacks = kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty());
+        let forwarded = if lacks { forwarded() } else { Vec::new() };
+        let mut parts = Vec::new();
         if spawns {
-            // Devices must not be ranks of its MPI_COMM_WORLD: it spawns them.
-            environment.push(("OMPTARGET_MPI_DEVICES".into(), devices.div_ceil(sets).to_string().into()));
+            environment.extend(forwarded);
+            let each = devices.div_ceil(options.ranks);
+            environment.push(("OMPTARGET_MPI_DEVICES".into(), each.to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
                 // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add some at once.
                 program_hosts.push((this_host.clone(), options.ranks));
                 program_hosts.extend(hosts.iter().cloned());
             }
+        } else {
+            let environment = forwarded.into_iter().chain(bind.clone()).collect();
+            let command = vec![build.device.clone().into_os_string()];
+            parts.push(Part { ranks: devices, hosts: hosts.clone(), environment, command });
         }
-        let program_part = Part { ranks: options.ranks, hosts: program_hosts, environment, command };
-        let device = vec![build.device.clone().into_os_string()];
-        let device_part =
-            Part { ranks: devices, hosts: hosts.clone(), environment: device_environment, command: device };
-        let job = Job {
-            kind,
-            launcher,
-            arguments: options.launcher_arg.clone(),
-            bind: options.bind,
-            this_host,
-            // The program first: launchers give standard input to rank 0.
-            parts: if spawns { vec![program_part] } else { vec![program_part, device_part] },
-        };
+        environment.extend(bind);
+        // The program first: launchers give standard input to rank 0.
+        parts.insert(0, Part { ranks: options.ranks, hosts: program_hosts, environment, command });
+        let arguments = options.launcher_arg.clone();
+        let job = Job { kind, launcher, arguments, bind: options.bind, this_host, parts };
         Ok(Plan { program, build, job, hosts })
     }
+}
+
+/// Who goes where.
+struct Places {
+    /// Hosts of the program; none is this one.
+    program_hosts: Vec<(String, u32)>,
+    /// Devices in all.
+    devices: u32,
+    /// How many of them on which host; none is this one.
+    hosts: Vec<(String, u32)>,
+}
+
+impl Places {
+    fn of(options: &Options, spawns: bool, this_host: &str) -> Result<Places> {
+        let mut program_hosts = Vec::new();
+        let named = match (&options.hosts, &options.hostfile) {
+            (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
+            (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
+            // The ranks of an MPI application are placed by its launcher, its devices beside them.
+            _ if spawns => Vec::new(),
+            _ => hosts::of_allocation()?,
+        };
+        let is_allocation = options.hosts.is_none() && options.hostfile.is_none();
+        if is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host)) {
+            // On a login node the program goes into the allocation too.
+            program_hosts.extend(named.first().map(|h| (h.name.clone(), options.ranks)));
+        }
+        // Of an MPI application each rank has so many.
+        let sets = if spawns { options.ranks } else { 1 };
+        let (devices, hosts) = hosts::place(&named, options.devices.map(|n| n * sets), options.devices_per_node)?;
+        Ok(Places { program_hosts, devices, hosts })
+    }
+}
+
+/// The variables of this process that mean something to a device.
+fn forwarded() -> Vec<(String, OsString)> {
+    let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f))).collect()
 }
 
 /// What the program's environment needs so that its libomptarget finds the plugin.
@@ -159,15 +172,14 @@ fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String,
         )));
     }
     let Some(folder) = build.slot(llvm)? else {
-        return if force || program.has_plugin_built_in() {
-            Ok(None)
-        } else {
-            Err(Error::new(format!(
-                "{}: its libomptarget was built without the plugin 'mpi'; link the program with one that was built \
-                 with LIBOMPTARGET_PLUGINS_TO_BUILD=\"mpi;host\", or set LD_LIBRARY_PATH to its folder",
-                program.path.display()
-            )))
-        };
+        if force || llvm.is_none() || program.has_plugin_built_in() {
+            return Ok(None);
+        }
+        return Err(Error::new(format!(
+            "{}: its libomptarget was built without the plugin 'mpi'; link the program with one that was built \
+             with LIBOMPTARGET_PLUGINS_TO_BUILD=\"mpi;host\", or set LD_LIBRARY_PATH to its folder",
+            program.path.display()
+        )));
     };
     let mut path = folder.into_os_string();
     if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|p| !p.is_empty()) {
