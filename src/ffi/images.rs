@@ -231,7 +231,12 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceIm
 /// Unloads what `mpi_load_binary` loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_mpi_unload_binary(binary: DeviceBinary) -> i32 {
-    guard("unload_binary", FAIL, || done(plugin()?.unload(binary.device()?, binary.image())))
+    guard("unload_binary", FAIL, || {
+        if is_closed() {
+            return Ok(SUCCESS);
+        }
+        done(plugin()?.unload(binary.device()?, binary.image()))
+    })
 }
 
 /// The device's address of a global of a loaded image.
