@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // An MPI application: a ring of cells that is spread over the ranks, each with two devices
 // of its own that compute it half each; neighbours exchange the cells between them by MPI.
-// The result is that of one process. C and C++ (without MPI's own C++ bindings, which no
-// compiler takes any more), 2 and 4 ranks.
+// The result is that of one process. C and C++ (without MPI's own C++ bindings, which newer
+// compilers refuse), 2 and 4 ranks.
 //
 // REQUIRES: openmpi
 // RUN: %mpicc %s -o %t
