@@ -30,6 +30,15 @@ pub struct Settings {
     pub hosts: Option<String>,
 }
 
+/// The variables of this process that mean something to a device, for processes that do not
+/// inherit them. One whose value is no text is not taken along.
+pub fn for_devices() -> Vec<(String, String)> {
+    const PREFIXES: [&str; 4] = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
+    let texts =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.filter(|(name, _)| PREFIXES.iter().any(|p| name.starts_with(p))).collect()
+}
+
 /// What processes are bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {

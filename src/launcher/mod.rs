@@ -10,7 +10,7 @@ mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, log, manual, node};
+use crate::base::{Error, Result, log, manual, node, settings};
 use clap::{CommandFactory, Parser};
 use command::{Job, Part, quoted};
 use install::Build;
@@ -21,9 +21,6 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-
-/// Variables whose names begin so mean something to a device.
-const FORWARDED: [&str; 4] = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
 
 /// The executable.
 pub fn main() -> ExitCode {
@@ -97,7 +94,8 @@ impl Plan {
         let bind = options.bind.map(|_| ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit")));
         // Open MPI takes nothing of the environment to other hosts.
         let lacks = kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty());
-        let forwarded = if lacks { forwarded() } else { Vec::new() };
+        let forwarded = if lacks { settings::for_devices() } else { Vec::new() };
+        let forwarded = forwarded.into_iter().map(|(name, value)| (name, OsString::from(value)));
         let mut parts = Vec::new();
         if spawns {
             environment.extend(forwarded);
@@ -110,7 +108,7 @@ impl Plan {
                 program_hosts.extend(hosts.iter().cloned());
             }
         } else {
-            let environment = forwarded.into_iter().chain(bind.clone()).collect();
+            let environment = forwarded.chain(bind.clone()).collect();
             let command = vec![build.device.clone().into_os_string()];
             parts.push(Part { ranks: devices, hosts: hosts.clone(), environment, command });
         }
@@ -153,12 +151,6 @@ impl Places {
         let (devices, hosts) = hosts::place(&named, options.devices.map(|n| n * sets), options.devices_per_node)?;
         Ok(Places { program_hosts, devices, hosts })
     }
-}
-
-/// The variables of this process that mean something to a device.
-fn forwarded() -> Vec<(String, OsString)> {
-    let set = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    set.filter(|(name, _)| FORWARDED.iter().any(|f| name.starts_with(f))).collect()
 }
 
 /// What the program's environment needs so that its libomptarget finds the plugin.

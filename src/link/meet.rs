@@ -2,7 +2,7 @@
 //! Starting MPI together with the other ranks, and learning who is who.
 
 use super::bell::{Bell, Bells};
-use crate::base::settings::{Bind, Settings};
+use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result, log, node};
 use crate::debug;
 use crate::mpi::{self, Mpi};
@@ -176,9 +176,8 @@ fn places(hosts: Option<&str>, devices: usize) -> Result<String> {
 
 /// What spawned devices need of this process's environment, which MPI may not take along.
 fn forwarded(bind: Bind) -> String {
-    let names = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
-    let set =
-        std::env::vars().filter(|(name, value)| names.iter().any(|n| name.starts_with(n)) && !value.contains('\n'));
+    // A line for each: a value of several would be taken for several variables.
+    let set = settings::for_devices().into_iter().filter(|(_, value)| !value.contains('\n'));
     let mut lines: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
     if bind == Bind::Inherit && std::env::var_os("OMPTARGET_MPI_BIND").is_none() {
         lines.push("OMPTARGET_MPI_BIND=inherit".into());
