@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What every floor may use: a clock, errors, log lines, settings, facts of the node, ELF reading.
+//! What every floor may use: a clock, errors, lists of hosts, log lines, settings, facts of
+//! the node, ELF reading.
 
 pub mod clock;
 pub mod elf;
 pub mod error;
+pub mod hosts;
 pub mod log;
 pub mod manual;
 pub mod node;

@@ -5,12 +5,11 @@
 mod check;
 mod command;
 mod devices;
-mod hosts;
 mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, log, manual, node, settings};
+use crate::base::{Error, Result, hosts, log, manual, node, settings};
 use clap::{CommandFactory, Parser};
 use command::{Job, Part, quoted};
 use install::Build;

@@ -3,11 +3,12 @@
 
 use super::bell::{Bell, Bells};
 use crate::base::settings::{self, Bind, Settings};
-use crate::base::{Error, Result, log, node};
+use crate::base::{Error, Result, hosts, log, node};
 use crate::debug;
 use crate::mpi::{self, Mpi};
 use crate::wire::hello::{HELLO_LEN, Hello, Job, Role, Team};
 use parking_lot::{Condvar, Mutex};
+use std::iter::repeat_n;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,14 +161,9 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
 /// the job, or its own node.
 fn places(hosts: Option<&str>, devices: usize) -> Result<String> {
     let Some(hosts) = hosts else { return Ok(format!("{}:{devices}", node::host_name())) };
-    let mut slots = Vec::new();
-    for host in hosts.split(',').map(str::trim) {
-        let (name, n) = host.split_once(':').unwrap_or((host, "1"));
-        let n: usize = n.parse().ok().filter(|n| (1..=65_536).contains(n) && !name.is_empty()).ok_or_else(|| {
-            Error::new(format!("OMPTARGET_MPI_HOSTS={hosts}: '{host}' is neither a host nor HOST:DEVICES"))
-        })?;
-        slots.extend(std::iter::repeat_n(name, n));
-    }
+    let hosts = hosts::parse_list(hosts).map_err(|e| e.context("OMPTARGET_MPI_HOSTS"))?;
+    let slots: Vec<&str> =
+        hosts.iter().flat_map(|h| repeat_n(h.name.as_str(), h.slots.unwrap_or(1) as usize)).collect();
     let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.trim().parse::<usize>().ok());
     let first = rank.unwrap_or(0) * devices;
     let mine: Vec<String> = (first..first + devices).map(|i| format!("{}:1", slots[i % slots.len()])).collect();

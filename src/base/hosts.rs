@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Where devices go: hosts by name, and how many devices each gets.
 
-use crate::base::{Error, Result};
+use super::{Error, Result};
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
