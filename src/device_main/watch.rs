@@ -224,8 +224,6 @@ impl Notes {
     #[cold]
     #[inline(never)]
     pub fn finish(&mut self, watch: &Watch, head: Head) {
-        // What is behind this time was done before the reply was sent.
-        let replied = self.at;
         self.fresh = false;
         let end = self.now();
         let mut log = watch.log.lock();
@@ -236,7 +234,7 @@ impl Notes {
             log.event(earlier);
         }
         let (queue, seq, begin) = (head.queue, head.seq, self.begun);
-        log.event(Event { kind: Kind::Message, queue, seq, what: replied, begin, end, peer: 0, tag: 0 });
+        log.event(Event { kind: Kind::Message, queue, seq, what: 0, begin, end, peer: 0, tag: 0 });
     }
 }
 

@@ -22,7 +22,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 /// What a function returns when it has done its work (`OFFLOAD_SUCCESS`).
 const SUCCESS: i32 = 0;
@@ -38,6 +38,8 @@ static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 static USED: AtomicBool = AtomicBool::new(false);
 /// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
+/// The plugin while its devices can be used: every call asks for it.
+static CURRENT: AtomicPtr<Plugin> = AtomicPtr::new(ptr::null_mut());
 /// Whether devices can't be used any more, and why.
 static CLOSED: AtomicU8 = AtomicU8::new(OPEN);
 /// They can.
@@ -95,16 +97,38 @@ fn choice() -> &'static Choice {
 /// The plugin; its devices are started now if they were not yet.
 #[inline]
 fn plugin() -> Result<&'static Plugin> {
+    // SAFETY: null, or what `first_use` found in a static, which is never dropped.
+    match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        Some(plugin) => Ok(plugin),
+        None => first_use(),
+    }
+}
+
+/// [`plugin`] where it is not known yet, or closed.
+#[cold]
+#[inline(never)]
+fn first_use() -> Result<&'static Plugin> {
     match CLOSED.load(Ordering::Relaxed) {
         OPEN => {}
         FORKED => return Err(Error::new("a child process can't use the MPI devices of its parent")),
         _ => return Err(Error::new("the program has ended MPI: no target region can run after its MPI_Finalize")),
     }
-    match choice() {
-        Choice::Ready(plugin) => Ok(plugin),
-        Choice::OnUse(devices) => Ok(SPAWNED.get_or_init(|| spawn(*devices).unwrap_or_else(|e| give_up(e)))),
-        Choice::Stock => Err(Error::Told),
+    let plugin: &Plugin = match choice() {
+        Choice::Ready(plugin) => plugin,
+        Choice::OnUse(devices) => SPAWNED.get_or_init(|| spawn(*devices).unwrap_or_else(|e| give_up(e))),
+        Choice::Stock => return Err(Error::Told),
+    };
+    CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
+    if CLOSED.load(Ordering::SeqCst) != OPEN {
+        CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
     }
+    Ok(plugin)
+}
+
+/// No device is used from here on.
+fn close(why: u8) {
+    CLOSED.store(why, Ordering::SeqCst);
+    CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
 }
 
 /// The plugin, if its devices were started.
@@ -123,7 +147,7 @@ fn is_closed() -> bool {
 fn spawn(devices: usize) -> Result<Plugin> {
     extern "C" fn on_mpi_end() {
         guard("MPI_Finalize", (), || {
-            CLOSED.store(MPI_ENDED, Ordering::Relaxed);
+            close(MPI_ENDED);
             if let Some(plugin) = SPAWNED.get() {
                 plugin.finish();
             }
@@ -159,7 +183,7 @@ fn generation() -> Generation {
 
 extern "C" fn on_fork() {
     if started().is_some() {
-        CLOSED.store(FORKED, Ordering::Relaxed);
+        close(FORKED);
     }
 }
 

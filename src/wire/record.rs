@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A message was executed; `what` is a time before which its reply was not sent.
+    /// A message was executed; `what` is 0.
     Message = 1,
     /// A kernel ran; `what` is its address.
     Kernel = 2,
