@@ -33,6 +33,18 @@ pub fn cores() -> Vec<u16> {
     (0..libc::CPU_SETSIZE as u16).filter(|&core| unsafe { libc::CPU_ISSET(core.into(), &set) }).collect()
 }
 
+/// Copies from any address of this process; returns how many bytes there were to read, or
+/// -1 and the reason in errno.
+///
+/// # Safety
+/// `to[..len]` is writable.
+pub unsafe fn read_any(from: u64, to: *mut u8, len: usize) -> isize {
+    let local = libc::iovec { iov_base: to.cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: from as *mut _, iov_len: len };
+    // SAFETY: the kernel checks the remote range; the caller answers for the local one.
+    unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }
+}
+
 /// True if this process is known to have one thread only.
 pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)

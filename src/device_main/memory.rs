@@ -2,7 +2,7 @@
 //! The device's memory: the arena, the writable parts of images, and everything else
 //! that only this process knows (a kernel's own heap and stack).
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, node};
 use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -117,10 +117,8 @@ impl Memory {
             // SAFETY: the range was just checked, and the capacity was reserved.
             unsafe { std::ptr::copy(from as *const u8, to, len) };
         } else {
-            let local = libc::iovec { iov_base: to.cast(), iov_len: len };
-            let remote = libc::iovec { iov_base: from as *mut _, iov_len: len };
-            // SAFETY: the kernel checks the remote range; the capacity was reserved.
-            let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+            // SAFETY: the capacity was reserved.
+            let n = unsafe { node::read_any(from, to, len) };
             checked(n, len, from, "read")?;
         }
         // SAFETY: `len` bytes behind the old end were just written.

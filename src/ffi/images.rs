@@ -4,7 +4,7 @@
 use super::start::note_requires;
 use super::types::*;
 use super::*;
-use crate::base::elf;
+use crate::base::{elf, node};
 use crate::debug;
 use crate::plugin::device::Device;
 use crate::plugin::image::Entry;
@@ -48,17 +48,6 @@ pub(super) fn range_of(image: &DeviceImage) -> Range<usize> {
     image.image_start as usize..image.image_end as usize
 }
 
-/// True if there is memory at all of these addresses.
-fn is_mapped(range: &Range<usize>) -> bool {
-    const PAGE: usize = 4096;
-    let start = range.start & !(PAGE - 1);
-    let mut pages = [0u8; 2];
-    debug_assert!(range.end - start <= pages.len() * PAGE);
-    // SAFETY: the call only looks, and writes a byte for each page, of which there are two
-    // at most.
-    unsafe { libc::mincore(start as *mut c_void, range.end - start, pages.as_mut_ptr()) == 0 }
-}
-
 /// The entries of an image.
 ///
 /// # Safety
@@ -95,15 +84,20 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         }
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        let head = place.start..place.end.min(place.start.saturating_add(elf::HEADER));
-        if !head.is_empty() && !is_mapped(&head) {
-            // LLVM 15 and 18 ask for images of libraries that have gone too.
-            return Ok(0);
+        let mut head = [0u8; elf::HEADER];
+        let len = head.len().min(place.len());
+        // SAFETY: the array has as many bytes.
+        let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), len) };
+        if n != len as isize {
+            let e = std::io::Error::last_os_error();
+            if n >= 0 || e.raw_os_error() == Some(libc::EFAULT) {
+                // LLVM 15 and 18 ask for images of libraries that have gone too.
+                return Ok(0);
+            }
+            return Err(Error::from(e).context("an image can't be read (process_vm_readv); allow that call here"));
         }
-        // SAFETY: the caller's promise.
-        let file = unsafe { bytes_of(image) }?;
         // Devices are of the program's own kind: no others are met.
-        let checked = elf::check(&file[..file.len().min(elf::HEADER)], elf::MACHINE);
+        let checked = elf::check(&head[..len], elf::MACHINE);
         checked.as_ref().unwrap_or_else(|e| {
             debug!("an image is not for MPI devices: {e}");
             &()

@@ -8,10 +8,14 @@ use crate::wire::check;
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long a host may take to answer.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// How long what it printed may come after it has ended.
+const REST: Duration = Duration::from_secs(2);
 
 /// Run on each host: any host has a shell, and if the device executable is there it tells
 /// the rest.
@@ -123,21 +127,23 @@ fn ask(plan: &Plan, host: Option<&str>, libraries: &[String]) -> Result<Answer> 
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| Error::from(e).context(format_args!("can't run {}", words[0].to_string_lossy())))?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let readers = [reader(out), reader(err)];
+    let (sender, texts) = mpsc::channel();
+    read(child.stdout.take(), sender.clone());
+    read(child.stderr.take(), sender);
     let end = wait(&mut child)?;
-    let text: String = readers.into_iter().filter_map(|r| r.join().ok()).collect();
+    // What a launcher left behind may hold the streams open: not for ever.
+    let text: String = std::iter::from_fn(|| texts.recv_timeout(REST).ok()).collect();
     Ok(Answer { text, end })
 }
 
 /// Reads a stream to its end, so that its writer never waits.
-fn reader(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+fn read(stream: Option<impl Read + Send + 'static>, to: mpsc::Sender<String>) {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is what there is.
+        // What was read before an error is what there is; nobody may want it any more.
         let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        let _ = to.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
 }
 
 fn wait(child: &mut Child) -> Result<String> {
