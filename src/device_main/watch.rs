@@ -298,7 +298,7 @@ mod tests {
             .collect();
         let of = |kind| *events.iter().find(|e| e.kind == kind).unwrap();
         let (message, kernel) = (of(Kind::Message), of(Kind::Kernel));
-        assert!(message.begin <= kernel.begin && message.what >= kernel.end);
+        assert!(message.begin <= kernel.begin && message.end >= kernel.end);
         assert_eq!((events.len(), kernel.queue, kernel.seq), (2, 3, 7));
         assert!(all(&watch).is_empty());
     }

@@ -104,7 +104,7 @@ fn plugin() -> Result<&'static Plugin> {
     }
 }
 
-/// [`plugin`] where it is not known yet, or closed.
+/// [`fn@plugin`] where it is not known yet, or closed.
 #[cold]
 #[inline(never)]
 fn first_use() -> Result<&'static Plugin> {
