@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Most devices behind one rank.
+pub const WORKERS_MAX: u32 = 128;
+
 /// Everything a user can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -26,6 +29,14 @@ pub struct Settings {
     /// `OMPTARGET_MPI_DEVICES`: how many devices a program spawns that was started alone or
     /// uses MPI itself.
     pub devices: Option<usize>,
+    /// `OMPTARGET_MPI_DEVICES_PER_RANK`: devices behind each rank; more than one, or spares,
+    /// are worker processes.
+    pub devices_per_rank: u32,
+    /// `OMPTARGET_MPI_SPARES`: how often a device that was lost is brought back.
+    pub spares: u32,
+    /// `OMPTARGET_MPI_JOURNAL`, bytes: what is kept to bring a device back before it is
+    /// copied.
+    pub journal: u64,
     /// `OMPTARGET_MPI_HOSTS`: where, as the MPI's spawning wants it (`a:2,b`).
     pub hosts: Option<String>,
 }
@@ -59,6 +70,9 @@ impl Default for Settings {
             memory: None,
             fragment: 16 << 20,
             devices: None,
+            devices_per_rank: 1,
+            spares: 0,
+            journal: 256 << 20,
             hosts: None,
             stats: false,
             trace: None,
@@ -107,6 +121,15 @@ impl Settings {
             s.trace_events = n;
         }
         s.devices = size(&get, "OMPTARGET_MPI_DEVICES", 1, 65_536)?.map(|n| n as usize);
+        if let Some(n) = size(&get, "OMPTARGET_MPI_DEVICES_PER_RANK", 1, u64::from(WORKERS_MAX))? {
+            s.devices_per_rank = n as u32;
+        }
+        if let Some(n) = size(&get, "OMPTARGET_MPI_SPARES", 0, 1 << 20)? {
+            s.spares = n as u32;
+        }
+        if let Some(n) = size(&get, "OMPTARGET_MPI_JOURNAL", 0, 1 << 44)? {
+            s.journal = n;
+        }
         s.hosts = get("OMPTARGET_MPI_HOSTS").filter(|h| !h.is_empty());
         Ok(s)
     }

@@ -5,23 +5,29 @@ mod check;
 mod executor;
 mod fault;
 mod image;
+mod journal;
 mod memory;
 mod output;
+mod relay;
 mod schedule;
 mod serve;
 mod stubs;
 mod watch;
 mod work;
+mod worker;
 
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log, manual, node};
 use crate::link::Link;
+use crate::link::bell::{Bell, Bells};
 use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, Origin, launcher, meet};
-use crate::wire::hello::{Hello, Role, Team, share_of_cores, sharers};
+use crate::wire::hello::{Hello, Role, Team, processes, share_of_cores, sharers};
+use crate::wire::packet::{PACKET_MAX, Packet};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The command line. The manual page is made from this.
 #[derive(Debug, Parser)]
@@ -91,33 +97,94 @@ fn serve() -> Result<std::convert::Infallible> {
         // SAFETY: ignoring a signal needs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // SAFETY: plain numbers. The launcher's end, however it comes, is this process's.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    serve::die_with_parent();
     let settings = Settings::from_env()?;
-    let Meeting { mpi, bells, frames, hellos, job } = meet(Role::Device, Origin::Started, &settings)?;
+    let workers = if settings.devices_per_rank > 1 || settings.spares > 0 {
+        relay::start(settings.devices_per_rank, |birth| {
+            if let Err(Error::Text(text)) = work(birth, &settings) {
+                log::error(format_args!("a worker process: {text}"));
+            }
+        })?
+    } else {
+        Vec::new()
+    };
+    let Meeting { mpi, mut bells, frames, hellos, job } = meet(Role::Device, Origin::Started, &settings)?;
     let Some(&Team { host, .. }) = job.team_of(mpi.rank) else {
         return Err(Error::new("the ranks do not agree on who is a device"));
     };
     let (me, host_hello) = (&hellos[mpi.rank], &hellos[host]);
-    let here = || hellos.iter().filter(|h| h.node == me.node);
-    if std::env::var_os("OMP_NUM_THREADS").is_none() && settings.bind != Bind::Inherit {
-        let share = (me.cores.len() / sharers(&hellos, mpi.rank)).max(1);
-        // SAFETY: MPI's own threads do not read the environment any more.
-        unsafe { std::env::set_var("OMP_NUM_THREADS", share.to_string()) };
+    let rank = mpi.rank;
+    let threads = (me.cores.len() / sharers(&hellos, rank)).max(1);
+    let cores = |worker| share_of_cores(&hellos, rank, worker).filter(|_| settings.bind == Bind::Share);
+    let crowded = processes(&hellos, rank) > me.cores.len();
+    let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
+    if workers.is_empty() {
+        let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
+        set_up(threads, cores(0).unwrap_or_default(), &settings);
+        return execute(link, (host, host_process), None, pace(crowded));
     }
-    if settings.bind == Bind::Share
-        && let Some(cores) = share_of_cores(&hellos, mpi.rank)
-    {
+    bells.expect(workers.len());
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
+    let name = format!("rank {rank} on host {}", me.host);
+    let spares = relay::Spares { count: settings.spares, journal: settings.journal };
+    let mut relay = relay::Relay::new(link, (host, host_process), pace(crowded), name, workers, spares);
+    for worker in 0..settings.devices_per_rank as usize {
+        let cores: Vec<u8> = cores(worker).unwrap_or_default().iter().flat_map(|core| core.to_le_bytes()).collect();
+        let (host, threads, bell) = (host as u32, threads as u32, me.bell);
+        relay.begin(worker, &Packet::Begin { host, threads, crowded, bell, cores: &cores })?;
+    }
+    relay.run()
+}
+
+/// A worker process: one of the devices of a rank, which it is told of first.
+fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infallible> {
+    let relay::Birth { socket, wake, bell } = birth;
+    serve::die_with_parent();
+    let mut packet = vec![0; PACKET_MAX];
+    let len = worker::receive(&socket, &mut packet, true)?.unwrap_or(0);
+    let (_, Packet::Begin { host, threads, crowded, bell: (descriptor, nonce), cores }) =
+        Packet::parse(&packet[..len])?
+    else {
+        return Err(Error::new("its rank does not say what it is for"));
+    };
+    if settings.bind != Bind::Inherit {
+        node::undo_binding();
+    }
+    let cores: Vec<u16> = cores.chunks_exact(2).map(|core| u16::from_le_bytes([core[0], core[1]])).collect();
+    let rank = Bell::of(std::os::unix::process::parent_id(), descriptor, nonce).ok();
+    let worker = worker::Worker::new(socket, wake, rank);
+    let channel = Box::new(worker::Channel::new(worker.clone(), host as usize));
+    let link = Link::new(channel, settings.fragment as usize, Bells::new(Some(bell), Vec::new(), 0), Vec::new())?;
+    set_up(threads as usize, &cores, settings);
+    execute(link, (host as usize, None), Some(worker), pace(crowded))
+}
+
+fn pace(crowded: bool) -> Pace {
+    if crowded { Pace::CROWDED_DEVICE } else { Pace::ALONE }
+}
+
+/// Gives kernels their share of the cores, unless the user has another wish.
+fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
+    if std::env::var_os("OMP_NUM_THREADS").is_none() && settings.bind != Bind::Inherit {
+        // SAFETY: MPI's own threads, if there are any, do not read the environment any more.
+        unsafe { std::env::set_var("OMP_NUM_THREADS", threads.to_string()) };
+    }
+    if !cores.is_empty() {
         node::bind(cores);
     }
-    let pace = if here().count() > me.cores.len() { Pace::CROWDED_DEVICE } else { Pace::ALONE };
-    let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
+}
+
+fn execute(
+    link: Link,
+    host: (usize, Option<OwnedFd>),
+    worker: Option<Arc<worker::Worker>>,
+    pace: Pace,
+) -> Result<std::convert::Infallible> {
     close_stdin();
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
     let (output, stderr) = output::Output::capture()?;
     fault::watch(stderr.as_raw_fd());
     let executor = Box::new(executor::InProcess);
-    serve::Server::new(link, host, host_process, pace, executor, (output, stderr)).run()
+    serve::Server::new(link, host, worker, pace, executor, (output, stderr)).run()
 }
 
 /// A handle of the host's process that tells when it has ended.

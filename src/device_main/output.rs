@@ -80,6 +80,17 @@ impl Output {
         self.sinks.iter().any(Sink::has_grown)
     }
 
+    /// Takes no notice of what was printed so far.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn skip(&mut self) -> Result<()> {
+        self.sinks.iter_mut().try_for_each(|sink| {
+            let end = sink.file.metadata()?.len();
+            sink.advance(end)
+        })
+    }
+
     /// Fills a message that `begin` starts with printed bytes; false if nothing is left.
     ///
     /// # Errors
@@ -157,12 +168,7 @@ impl Sink {
         if got == 0 {
             return Ok(false);
         }
-        self.taken += got as u64;
-        let number = self.taken / PAGE;
-        if number != self.page_number && !self.taken.is_multiple_of(PAGE) {
-            self.page = map(&self.file, number * PAGE)?;
-            self.page_number = number;
-        }
+        self.advance(self.taken + got as u64)?;
         if self.taken - self.given_back > 2 * STEP {
             let len = (self.taken - self.given_back) / STEP * STEP - STEP;
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -171,6 +177,17 @@ impl Sink {
             self.given_back += len;
         }
         Ok(true)
+    }
+
+    /// What comes before `end` is taken.
+    fn advance(&mut self, end: u64) -> Result<()> {
+        self.taken = end;
+        let number = self.taken / PAGE;
+        if number != self.page_number && !self.taken.is_multiple_of(PAGE) {
+            self.page = map(&self.file, number * PAGE)?;
+            self.page_number = number;
+        }
+        Ok(())
     }
 }
 

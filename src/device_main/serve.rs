@@ -23,6 +23,7 @@ use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
 use super::watch::Watch;
 use super::work::Work;
+use super::worker::Worker;
 use crate::base::{Error, Result, clock, node};
 use crate::debug;
 use crate::link::idle::{Idle, Pace};
@@ -97,6 +98,8 @@ pub struct Server {
     /// The reply to the command that ends the device.
     farewell: Mutex<Option<Vec<u8>>>,
     watch: Watch,
+    /// What connects it with its rank, if this process is a worker.
+    worker: Option<Arc<Worker>>,
 }
 
 /// What a step of a message came to.
@@ -117,11 +120,11 @@ struct Me {
 
 impl Server {
     /// A device of the program at rank `host`, whose process is `host_process` if it
-    /// runs on this node.
+    /// runs on this node. A worker has no more than its rank.
     pub fn new(
         link: Link,
-        host: usize,
-        host_process: Option<OwnedFd>,
+        (host, host_process): (usize, Option<OwnedFd>),
+        worker: Option<Arc<Worker>>,
         pace: Pace,
         executor: Box<dyn Executor>,
         (output, stderr): (Output, std::fs::File),
@@ -153,6 +156,7 @@ impl Server {
             lost: AtomicBool::new(false),
             farewell: Mutex::default(),
             watch: Watch::default(),
+            worker,
         })
     }
 
@@ -365,6 +369,9 @@ impl Server {
             if looks.is_multiple_of(LOOKS) || idle.is_long() {
                 self.look_around(&idle);
                 self.preload(me);
+                if let Some((worker, generation)) = self.worker.as_ref().and_then(|w| Some((w, w.wanted()?))) {
+                    self.copy(me, worker, generation);
+                }
                 if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
                     pulse = Instant::now();
                     self.check_host();
@@ -431,11 +438,14 @@ impl Server {
         if from != self.host {
             return Err(Error::new("it is not this device's host"));
         }
-        let work = Work::new(message, self.link.buffer(), self.watch.notes())?;
+        let mut work = Work::new(message, self.link.buffer(), self.watch.notes())?;
         if work.head().core == node::current_core() && self.host_process.is_some() {
             self.leave_core(work.head().core);
         }
         if work.head().queue != 0 {
+            if let Some(failure) = self.worker.as_ref().and_then(|w| w.failure()) {
+                work.fail(failure.clone());
+            }
             return Ok(self.schedule.lock().arrive(work));
         }
         self.obey(*work).map(|()| None)
@@ -528,12 +538,43 @@ impl Server {
 
     /// Ends the device if its host is no more. (On another node the launcher does so.)
     fn check_host(&self) {
-        let Some(process) = &self.host_process else { return };
-        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one record is passed; a time-out of 0 does not block.
-        if unsafe { libc::poll(&mut poll, 1, 0) } == 1 {
+        if host_has_ended(self.host_process.as_ref()) {
             quit(0);
         }
+    }
+
+    /// Leaves a sleeping copy of this process behind, if no other thread does anything; else
+    /// the next look is soon.
+    #[cold]
+    fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker, generation: u32) {
+        // In the copy there is but this thread, and no lock must be one of another's.
+        let locks = (self.resting.lock(), self.watcher.lock(), self.ready.lock(), self.output.lock());
+        if self.spares.load(Ordering::Acquire) + 1 != self.threads.load(Ordering::Relaxed) || !locks.2.is_empty() {
+            return;
+        }
+        // SAFETY: what other threads have locked now, and the copy uses, is locked here or by
+        // the handlers of libc and libomp for this.
+        let pid = unsafe { libc::fork() };
+        drop(locks);
+        if pid != 0 {
+            worker.copied(pid.max(0) as u32).unwrap_or_else(|e| self.die(&e));
+            return;
+        }
+        if worker.sleep(generation).is_err() {
+            quit(1);
+        }
+        die_with_parent();
+        self.resting.lock().clear();
+        *self.watcher.lock() = None;
+        self.watched.store(false, Ordering::Relaxed);
+        self.watcher_rests.store(false, Ordering::Relaxed);
+        self.role.store(0, Ordering::Relaxed);
+        self.spares.store(0, Ordering::Relaxed);
+        self.threads.store(1, Ordering::Relaxed);
+        *me = Me { slot: 0, receiving: true };
+        fault::use_slot(me.slot);
+        self.output.lock().skip().unwrap_or_else(|e| self.die(&e));
+        self.add_thread();
     }
 
     /// Sends what was printed and not sent; with [`OUTPUT_AHEAD`] only as much as the
@@ -913,15 +954,34 @@ impl Server {
     }
 }
 
-/// Ends this process at once.
-fn quit(code: i32) -> ! {
-    fault::ending();
-    // Without exit handlers libomp leaves its registration behind (kmp_runtime.cpp).
-    // SAFETY: getpid and getuid have no preconditions; the name is a C string.
+/// True if a process of this node, of which that is a handle, has ended.
+pub fn host_has_ended(process: Option<&OwnedFd>) -> bool {
+    let Some(process) = process else { return false };
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one record is passed; a time-out of 0 does not block.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+/// The parent's end, however it comes, is this process's.
+pub fn die_with_parent() {
+    // SAFETY: plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Removes what libomp leaves behind in a process that ends without exit handlers, its
+/// registration (kmp_runtime.cpp).
+pub fn forget_libomp(pid: i32) {
+    // SAFETY: getuid has no preconditions; the name is a C string.
     unsafe {
-        let name = format!("/__KMP_REGISTERED_LIB_{}_{}\0", libc::getpid(), libc::getuid());
+        let name = format!("/__KMP_REGISTERED_LIB_{pid}_{}\0", libc::getuid());
         libc::shm_unlink(name.as_ptr().cast());
     }
+}
+
+/// Ends this process at once.
+pub fn quit(code: i32) -> ! {
+    fault::ending();
+    forget_libomp(std::process::id() as i32);
     // SAFETY: exit handlers belong to libraries of images whose threads still run.
     unsafe { libc::_exit(code) }
 }

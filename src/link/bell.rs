@@ -81,6 +81,14 @@ impl Bell {
         Ok(bell)
     }
 
+    /// The same bell once more, for this process and those that it forks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn try_clone(&self) -> Result<Bell> {
+        Bell::map(self.file.try_clone()?)
+    }
+
     fn map(file: File) -> Result<Bell> {
         Ok(Bell { page: MmapOptions::new().len(node::page_size() as usize).map_raw(&file)?, file })
     }
@@ -160,6 +168,11 @@ impl Bells {
     /// `mine`, which `expected` processes send to, and `others` by rank.
     pub fn new(mine: Option<Bell>, others: Vec<Option<Bell>>, expected: usize) -> Bells {
         Bells { mine, others, expected }
+    }
+
+    /// So many processes more will ring mine.
+    pub fn expect(&mut self, more: usize) {
+        self.expected += more;
     }
 
     /// The bell that every message to this process rings, if there is one.

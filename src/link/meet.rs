@@ -126,6 +126,9 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
         let ranks = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().find_map(|n| std::env::var(n).ok());
         mine.spawners = ranks.and_then(|n| n.trim().parse().ok()).unwrap_or(1);
     }
+    if role == Role::Device {
+        mine.devices = settings.devices_per_rank;
+    }
     let bell = Bell::new().ok();
     mine.bell = bell.as_ref().map_or((0, 0), Bell::name);
     let records = mpi.all_gather(&mine.encode())?;

@@ -11,7 +11,7 @@ pub mod meet;
 
 use crate::base::{Error, Result};
 use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
-use crate::wire::MESSAGE_MAX;
+use crate::wire::ROOM;
 use bell::Bells;
 use idle::{Idle, Pace};
 use parking_lot::Mutex;
@@ -255,7 +255,7 @@ impl Link {
     /// An empty message buffer.
     #[inline]
     pub fn buffer(&self) -> Vec<u8> {
-        self.spares.lock().pop().unwrap_or_else(|| Vec::with_capacity(MESSAGE_MAX))
+        self.spares.lock().pop().unwrap_or_else(|| Vec::with_capacity(ROOM))
     }
 
     /// Takes back a buffer that is not needed any more.
@@ -522,10 +522,10 @@ impl State {
             buffer = self.spares.pop().unwrap_or_default();
         }
         buffer.clear();
-        buffer.reserve_exact(MESSAGE_MAX);
+        buffer.reserve_exact(ROOM);
         // SAFETY: the vector moves into `posted`, which does not move its bytes, and is
         // not touched until the request is done.
-        let request = unsafe { self.transport.receive(None, TAG_MESSAGE, buffer.as_mut_ptr(), MESSAGE_MAX)? };
+        let request = unsafe { self.transport.receive(None, TAG_MESSAGE, buffer.as_mut_ptr(), ROOM)? };
         self.posted.push_back((request, buffer));
         Ok(())
     }

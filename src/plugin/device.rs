@@ -86,7 +86,10 @@ impl Device {
         let h = &self.hello;
         [
             ("Device kind", "process reached over MPI".to_string()),
-            ("Rank", self.port().rank.to_string()),
+            (
+                "Rank",
+                self.port().worker.map_or(String::new(), |w| format!("worker {w} of ")) + &self.port().rank.to_string(),
+            ),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),
             ("Cores", format!("{} ({})", h.cores.len(), node::ranges(&h.cores))),

@@ -71,6 +71,8 @@ struct Flight {
 pub struct Port {
     /// The device's rank.
     pub rank: usize,
+    /// Which device of its rank it is, if that has several.
+    pub worker: Option<u8>,
     /// "device 0 (rank 0 on host a)", for messages.
     pub name: String,
     flight: Mutex<Flight>,
@@ -85,10 +87,11 @@ pub struct Port {
 
 impl Port {
     /// A port to a device that has got no message yet.
-    pub fn new(rank: usize, name: String) -> Port {
+    pub fn new(rank: usize, worker: Option<u8>, name: String) -> Port {
         let flight = Flight { first: 1, sent: VecDeque::with_capacity(IN_FLIGHT), spares: Vec::new() };
         Port {
             rank,
+            worker,
             name,
             flight: Mutex::new(flight),
             in_flight: AtomicUsize::new(0),
@@ -158,6 +161,7 @@ pub struct Engine {
     pub link: Link,
     /// The devices in the order of their numbers.
     pub ports: Vec<Port>,
+    /// The first device of each rank; others of that rank follow.
     by_rank: Vec<Option<usize>>,
     /// This process's rank.
     pub rank: usize,
@@ -181,7 +185,7 @@ impl Engine {
     pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, pace: Pace, watching: Watching) -> Engine {
         let mut by_rank = vec![None; ranks];
         for (i, port) in ports.iter().enumerate() {
-            by_rank[port.rank] = Some(i);
+            by_rank[port.rank].get_or_insert(i);
         }
         Engine {
             link,
@@ -229,6 +233,7 @@ impl Engine {
         let mut flight = port.flight.lock();
         open.last = flight.first + flight.sent.len() as u64;
         Head::patch(&mut message, open.last, node::current_core());
+        message.extend(port.worker);
         debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
         let empty = flight.spares.pop().unwrap_or_default();
         let targets = std::mem::replace(&mut open.targets, empty);
@@ -411,12 +416,12 @@ impl Engine {
 
     fn receive(&self, from: usize, message: &mut [u8]) {
         debug!("from rank {from}: message of {} bytes", message.len());
+        let Some((port, message)) = self.sender(from, message) else {
+            self.protocol_error(from, "it is no device of this program");
+        };
         let reply = match Reply::parse(message) {
             Ok(reply) => reply,
             Err(e) => self.protocol_error(from, &e.to_string()),
-        };
-        let Some(port) = self.by_rank.get(from).copied().flatten() else {
-            self.protocol_error(from, "it is no device of this program");
         };
         match reply {
             Reply::Done { seq, bytes } => {
@@ -443,6 +448,18 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Which device sent a message, and what is left of that.
+    #[inline]
+    fn sender<'a>(&self, from: usize, message: &'a [u8]) -> Option<(usize, &'a [u8])> {
+        let first = (*self.by_rank.get(from)?)?;
+        if self.ports[first].worker.is_none() {
+            return Some((first, message));
+        }
+        let (&worker, message) = message.split_last()?;
+        let port = first + usize::from(worker);
+        (self.ports.get(port)?.rank == from).then_some((port, message))
     }
 
     /// Hands a reply to its queue; false if there is no such message.

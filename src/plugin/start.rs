@@ -18,7 +18,7 @@ use crate::link::meet::{Meeting, Origin, launcher, meet, speaks_for_all};
 use crate::mpi::{self, Phase};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::Command;
-use crate::wire::hello::{Hello, Job, Role, Team, share_of_cores, sharers};
+use crate::wire::hello::{Hello, Job, Role, Team, processes, share_of_cores, sharers};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -147,32 +147,42 @@ fn device_executable() -> Result<PathBuf> {
 
 /// The plugin with the devices that this process has met.
 fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
-    let Meeting { mpi, bells, frames, mut hellos, job } = meeting;
+    let Meeting { mpi, bells, frames, hellos, job } = meeting;
     let (rank, size) = (mpi.rank, mpi.size);
     let Some(Team { devices: ranks, .. }) = job.team_of(rank).cloned() else {
         return Err(Error::new("the ranks do not agree on who is a program"));
     };
-    let here = hellos.iter().filter(|h| h.node == hellos[rank].node).count();
-    let pace = if here > hellos[rank].cores.len() { Pace::CROWDED_HOST } else { Pace::ALONE };
-    let capacities: Vec<u64> = ranks.iter().map(|&r| capacity(settings, &hellos, r)).collect();
-    if settings.bind == Bind::Share {
-        let shares: Vec<_> = ranks.iter().map(|&r| share_of_cores(&hellos, r).map(<[u16]>::to_vec)).collect();
-        for (&r, share) in ranks.iter().zip(shares) {
-            hellos[r].cores = share.unwrap_or(std::mem::take(&mut hellos[r].cores));
-        }
-    }
+    // Device by device: its rank, and which one of that it is.
+    let places: Vec<(usize, usize)> =
+        ranks.iter().flat_map(|&r| (0..hellos[r].devices as usize).map(move |worker| (r, worker))).collect();
+    let pace = if processes(&hellos, rank) > hellos[rank].cores.len() { Pace::CROWDED_HOST } else { Pace::ALONE };
+    let capacities: Vec<u64> = places.iter().map(|&(r, _)| capacity(settings, &hellos, r)).collect();
+    let share = |(r, worker)| share_of_cores(&hellos, r, worker).filter(|_| settings.bind == Bind::Share);
+    let hello = |&place: &(usize, usize)| {
+        let hello = hellos[place.0].clone();
+        Hello { cores: share(place).map_or(hello.cores, <[u16]>::to_vec), ..hello }
+    };
+    let of_devices: Vec<Hello> = places.iter().map(hello).collect();
     let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
-    let ports = ranks.iter().enumerate().map(|(n, &r)| {
-        Port::new(r, format!("device {n} (rank {r} on host {}, pid {})", hellos[r].host, hellos[r].pid))
-    });
+    let ports =
+        places.iter().zip(&of_devices).enumerate().map(|(n, (&(r, worker), Hello { host, pid, devices, .. }))| {
+            if *devices > 1 {
+                Port::new(
+                    r,
+                    Some(worker as u8),
+                    format!("device {n} (worker {worker} of rank {r} on host {host}, pid {pid})"),
+                )
+            } else {
+                Port::new(r, None, format!("device {n} (rank {r} on host {host}, pid {pid})"))
+            }
+        });
     let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
-    let devices = ranks.iter().zip(controls).enumerate().map(|(n, (&r, control))| {
-        let h = &hellos[r];
+    let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {
         debug!("{}: {}, cores {}, {} bytes", engine.ports[n].name, h.mpi, ranges(&h.cores), capacities[n]);
         let at = space.arena(n);
-        Device::new(n, h.clone(), engine.clone(), space.clone(), at..at + capacities[n], control)
+        Device::new(n, h, engine.clone(), space.clone(), at..at + capacities[n], control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];

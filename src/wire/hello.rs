@@ -269,24 +269,29 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
 /// many again for each other program there that may do the same.
 pub fn sharers(hellos: &[Hello], rank: usize) -> usize {
     let here = || hellos.iter().filter(|h| h.node == hellos[rank].node);
-    let devices = here().filter(|h| h.role == Role::Device).count();
+    let devices: usize = here().map(|h| h.devices as usize).sum();
     let spawners = here().filter(|h| h.role == Role::Host).map(|h| h.spawners as usize).max();
     devices.max(1) * spawners.unwrap_or(1).max(1)
 }
 
-/// The cores that a device is bound to: its share of those of its node; none if the node
-/// has fewer cores than processes, where whoever works needs a core that another one left,
-/// or processes of other jobs, of which nothing is known.
-pub fn share_of_cores(hellos: &[Hello], rank: usize) -> Option<&[u16]> {
+/// How many processes of the job compute or wait on a rank's node: programs and devices.
+pub fn processes(hellos: &[Hello], rank: usize) -> usize {
+    let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
+    here.map(|h| h.devices.max(1) as usize).sum()
+}
+
+/// The cores that a device, the `worker`th of its rank, is bound to: its share of those of
+/// its node; none if the node has fewer cores than processes, where whoever works needs a core
+/// that another one left, or processes of other jobs, of which nothing is known.
+pub fn share_of_cores(hellos: &[Hello], rank: usize, worker: usize) -> Option<&[u16]> {
     let me = &hellos[rank];
     let here = |h: &&Hello| h.node == me.node;
-    let many = hellos.iter().filter(here).count() > me.cores.len();
-    if many || hellos.iter().filter(here).any(|h| h.spawners > 1) {
+    if processes(hellos, rank) > me.cores.len() || hellos.iter().filter(here).any(|h| h.spawners > 1) {
         return None;
     }
-    let is_device = |h: &&Hello| here(h) && h.role == Role::Device;
-    let devices = hellos.iter().filter(is_device).count().max(1);
-    let index = hellos[..rank].iter().filter(is_device).count();
+    let devices_of = |hellos: &[Hello]| -> usize { hellos.iter().filter(here).map(|h| h.devices as usize).sum() };
+    let devices = devices_of(hellos).max(1);
+    let index = devices_of(&hellos[..rank]) + worker;
     Some(&me.cores[index * me.cores.len() / devices..(index + 1) * me.cores.len() / devices])
 }
 
@@ -336,13 +341,19 @@ mod tests {
         let (h, d) = (with(Role::Host, 7, &cores), with(Role::Device, 7, &cores));
         let (far, few) = (with(Role::Device, 8, &[3]), with(Role::Device, 9, &[3]));
         let job = [h, d.clone(), far, d, few.clone(), few];
-        let share = |rank| share_of_cores(&job, rank);
+        let share = |rank| share_of_cores(&job, rank, 0);
         assert_eq!((share(1), share(3)), (Some(&[0, 1][..]), Some(&[4, 5, 8][..])));
         assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
         assert_eq!((sharers(&job, 1), sharers(&job, 2)), (2, 1));
         let mut spawned = job[..2].to_vec();
         spawned[0].spawners = 3;
-        assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1)), (3, None));
+        assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1, 0)), (3, None));
+        let two = [
+            Hello { cores: vec![], ..job[0].clone() },
+            Hello { devices: 2, cores: vec![0, 1, 2, 3, 4], ..job[1].clone() },
+        ];
+        assert_eq!((share_of_cores(&two, 1, 0), share_of_cores(&two, 1, 1)), (Some(&[0, 1][..]), Some(&[2, 3, 4][..])));
+        assert_eq!(sharers(&two, 1), 2);
     }
 
     #[test]

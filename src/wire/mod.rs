@@ -8,6 +8,7 @@
 pub mod check;
 pub mod command;
 pub mod hello;
+pub mod packet;
 pub mod record;
 pub mod reply;
 
@@ -19,6 +20,10 @@ pub const PROTOCOL: u32 = 3;
 /// Largest message, bytes. One byte above the eager limit of a transport costs a round
 /// trip more (64 KiB with Open MPI over TCP); more data is several messages.
 pub const MESSAGE_MAX: usize = 32 << 10;
+
+/// A message to or from a rank with several devices has one byte more, the last: which of
+/// them it is for, or from.
+pub const ROOM: usize = MESSAGE_MAX + 1;
 
 /// Largest piece of user data that travels inside a message, bytes.
 pub const INLINE_MAX: usize = 16 << 10;

@@ -90,10 +90,13 @@ mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
 if mpicc:
     config.available_features.add("mpicc")
 
-# lit starts tests in an almost empty environment; OMP_NUM_THREADS=8 is worth a run.
+# lit starts tests in an almost empty environment; these are worth a run: OMP_NUM_THREADS=8,
+# devices that are worker processes, and such as are copied at every point of quiet
+# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0).
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-if "OMP_NUM_THREADS" in os.environ:
-    config.environment["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
+for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 if os.getuid() == 0:
     config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"

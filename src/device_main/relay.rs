@@ -1,0 +1,715 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A rank whose devices are processes of their own (workers): it speaks MPI for them, and
+//! outlives them.
+//!
+//! Messages and replies are passed on as they are. Bulk data goes through the rank's memory,
+//! from which and to which the worker's is copied by the system. When a worker is lost, the
+//! sleeping copy of it that there always is takes its place: with spares left it is given
+//! again what the worker has got since the copy was made, and the program notices nothing
+//! but the time; else it tells the host of each message that it failed.
+//!
+//! Invariants:
+//! - A copy is made only while the worker has nothing to do, or nothing yet: what it has
+//!   done before is in the copy, what comes after is in the [`Journal`].
+//! - What the program was told once stays: a replay that gives something else fails.
+
+use super::journal::{Answer, Asked, Journal, Lane};
+use super::serve::{forget_libomp, host_has_ended, quit};
+use super::worker::{receive, send};
+use crate::base::{Error, Result, log};
+use crate::link::bell::Bell;
+use crate::link::idle::Pace;
+use crate::link::{Link, OnDone, Peer, Progress, Span};
+use crate::wire::command::{Command, Commands};
+use crate::wire::packet::{PACKET_MAX, Packet};
+use crate::wire::reply::{self, Failure, Reply};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How often the rank looks whether workers and host still live.
+const PULSE: Duration = Duration::from_millis(100);
+/// How long a worker may be kept waiting for a point of quiet. Other devices may wait for
+/// what it is kept from, and it for them.
+const HOLD: Duration = Duration::from_millis(100);
+/// How long it is left alone after that.
+const GO_ON: Duration = Duration::from_secs(1);
+/// Packets of one worker that are read before another one's turn.
+const TURN: usize = 16;
+/// How long workers may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A worker that was started, as its rank sees it.
+pub struct Started {
+    pid: i32,
+    socket: OwnedFd,
+    wake: File,
+    bell: Bell,
+}
+
+/// What a worker has been started with.
+pub struct Birth {
+    /// See [`super::worker::Worker`].
+    pub socket: OwnedFd,
+    /// See [`super::worker::Worker`].
+    pub wake: File,
+    /// The bell of its own.
+    pub bell: Bell,
+}
+
+/// Starts workers, each of which calls `main` and ends with it. To be called before there is any thread, and
+/// before MPI is started: workers have none.
+///
+/// # Errors
+/// The system's.
+pub fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> {
+    // SAFETY: a plain number. Copies of workers become children of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    let mut started = Vec::new();
+    for _ in 0..workers {
+        let (ours, theirs) = pair()?;
+        let (read, write) = pipe()?;
+        let bell = Bell::new()?;
+        // SAFETY: the only thread of this process; the child goes on as a program of its own.
+        match unsafe { libc::fork() } {
+            -1 => return Err(Error::from(std::io::Error::last_os_error()).context("can't start a worker process")),
+            0 => {
+                // Its rank's end, and all of the other workers.
+                drop((ours, write, started));
+                main(Birth { socket: theirs, wake: read, bell });
+                quit(1)
+            }
+            pid => started.push(Started { pid, socket: ours, wake: write, bell }),
+        }
+    }
+    Ok(started)
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the array has room for two descriptors, which are ours alone then.
+    unsafe {
+        match libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()) {
+            0 => Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))),
+            _ => Err(Error::from(std::io::Error::last_os_error()).context("socketpair")),
+        }
+    }
+}
+
+fn pipe() -> Result<(File, File)> {
+    let mut fds = [0; 2];
+    // SAFETY: as in `pair`.
+    unsafe {
+        match libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) {
+            0 => Ok((File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1]))),
+            _ => Err(Error::from(std::io::Error::last_os_error()).context("pipe")),
+        }
+    }
+}
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It makes a copy of itself. What it had done before is in the copy (true), or is still
+    /// to be given to it.
+    Copies(bool),
+    /// It does what it is told.
+    Works,
+    /// It was told to end, and has answered.
+    Ended,
+}
+
+/// What workers of a rank may do after a loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Spares {
+    /// How often each may be replaced.
+    pub count: u32,
+    /// Bytes that are kept of each before it is copied.
+    pub journal: u64,
+}
+
+/// A worker and what is known of it.
+struct Device {
+    name: String,
+    it: Started,
+    generation: u32,
+    /// The sleeping copy: process id and generation.
+    copy: Option<(i32, u32)>,
+    /// The last generation that was asked for.
+    generations: u32,
+    stage: Stage,
+    journal: Journal,
+    /// Packets for which there was no room.
+    unsent: VecDeque<Vec<u8>>,
+    spares: u32,
+    /// Where it was lost last: message and kernel.
+    crash: Option<(u64, u64)>,
+    /// Why everything fails.
+    failure: Option<Failure>,
+    /// It was told to end.
+    ends: bool,
+    /// Since when it is kept waiting, and until when it is not to be.
+    held: Option<Instant>,
+    free_until: Option<Instant>,
+}
+
+impl Device {
+    /// Sends a packet; false if there is no room now.
+    fn try_tell(&self, packet: &Packet<'_>) -> Result<bool> {
+        let mut bytes = Vec::with_capacity(PACKET_MAX);
+        packet.write(self.generation, &mut bytes);
+        self.try_send(&bytes)
+    }
+
+    fn try_send(&self, bytes: &[u8]) -> Result<bool> {
+        let sent = send(&self.it.socket, bytes, false)?;
+        self.it.bell.ring();
+        Ok(sent)
+    }
+
+    /// Sends a packet, now or when there is room.
+    fn tell(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        packet.write(self.generation, &mut bytes);
+        if !self.unsent.is_empty() || !self.try_send(&bytes)? {
+            self.unsent.push_back(bytes);
+        }
+        Ok(())
+    }
+
+    /// Has it leave a copy behind, with all that it has done if it is `ahead` of the last one.
+    fn ask_for_copy(&mut self, ahead: bool) -> Result<()> {
+        self.generations += 1;
+        self.stage = Stage::Copies(ahead);
+        self.tell(&Packet::Freeze { generation: self.generations })
+    }
+
+    /// It has left a copy behind, or could not.
+    fn copied(&mut self, pid: u32) {
+        let Stage::Copies(ahead) = std::mem::replace(&mut self.stage, Stage::Works) else { return };
+        if pid == 0 {
+            log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
+            self.free_until = Some(Instant::now() + GO_ON);
+            return;
+        }
+        if let Some((old, _)) = self.copy.replace((pid as i32, self.generations)) {
+            kill(old);
+        }
+        if ahead {
+            self.journal.forget();
+        }
+    }
+
+    /// True if it shall get nothing more before it is quiet, and can be copied.
+    fn is_held(&mut self) -> bool {
+        if !self.journal.is_full() || self.free_until.is_some_and(|until| Instant::now() < until) {
+            self.held = None;
+        } else if self.held.get_or_insert_with(Instant::now).elapsed() > HOLD {
+            self.held = None;
+            self.free_until = Some(Instant::now() + GO_ON);
+        }
+        self.held.is_some()
+    }
+
+    /// Passes on what there is room for; true if that was anything. `keeps` is true if the
+    /// worker may be replaced.
+    fn feed(&mut self, keeps: bool, prints: bool) -> Result<bool> {
+        while let Some(bytes) = self.unsent.front() {
+            if !self.try_send(bytes)? {
+                return Ok(false);
+            }
+            self.unsent.pop_front();
+        }
+        if self.stage != Stage::Works {
+            return Ok(false);
+        }
+        let keeps = keeps && self.failure.is_none();
+        let is_free = self.free_until.is_some_and(|until| Instant::now() < until);
+        if self.journal.is_dirty() && self.journal.is_quiet() && !prints {
+            if !keeps {
+                self.journal.forget();
+            } else if self.journal.is_full() && !self.ends && !is_free {
+                self.ask_for_copy(true)?;
+                return Ok(true);
+            }
+        }
+        let mut moved = false;
+        while !(keeps && self.is_held())
+            && let Some(message) = self.journal.next_message()
+        {
+            self.ends |= ends(message);
+            if !self.try_tell(&Packet::Message(message))? {
+                break;
+            }
+            self.journal.message_sent();
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// The worker is lost: its copy takes its place. It does again what the worker has done
+    /// since the copy was made, if it may; else everything fails for that reason.
+    fn replace(&mut self, mut failure: Failure, seq: u64, may: bool) -> Result<()> {
+        self.kill();
+        let copy = self.copy.take().filter(|_| self.failure.is_none());
+        let Some((pid, generation)) = copy else {
+            return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
+        };
+        let crash = (seq, failure.kernel);
+        let again = self.crash.replace(crash) == Some(crash);
+        let messages = self.journal.restart();
+        self.unsent.clear();
+        (self.held, self.it.pid, self.generation) = (None, pid, generation);
+        self.it.wake.write_all(&[1])?;
+        if may && self.spares > 0 && !again {
+            self.spares -= 1;
+            log::warning(format_args!(
+                "{}: {}; its spare takes over and does {messages} messages again ({} spares are left)",
+                self.name, failure.text, self.spares
+            ));
+            return self.ask_for_copy(false);
+        }
+        if again {
+            failure.text += ", and so it did when a spare did the same again";
+        }
+        let mut reply = Vec::new();
+        reply::failed(&mut reply, 0, &failure);
+        self.stage = Stage::Works;
+        self.failure = Some(failure);
+        self.tell(&Packet::Fail(&reply))
+    }
+
+    fn kill(&self) {
+        kill(self.it.pid);
+        // SAFETY: the process is a child of this one; no status is asked for.
+        unsafe { libc::waitpid(self.it.pid, std::ptr::null_mut(), 0) };
+        forget_libomp(self.it.pid);
+    }
+}
+
+/// A transfer that is over.
+enum Over {
+    Received { device: usize, lane: Lane, index: usize, bytes: Vec<u8> },
+    Sent { device: usize, generation: u32, id: u32, len: u64 },
+}
+
+/// See the module.
+pub struct Relay {
+    link: Arc<Link>,
+    host: usize,
+    host_process: Option<OwnedFd>,
+    pace: Pace,
+    name: String,
+    keeps: bool,
+    devices: Vec<Device>,
+    /// Output that the host has not begun to take: device, generation, and the worker's
+    /// number for it.
+    printing: VecDeque<(usize, u32, u32)>,
+    over: Arc<Mutex<Vec<Over>>>,
+    packet: Vec<u8>,
+}
+
+impl Relay {
+    /// A rank, called `name` in messages, with its workers.
+    pub fn new(
+        link: Link,
+        (host, host_process): (usize, Option<OwnedFd>),
+        pace: Pace,
+        name: String,
+        workers: Vec<Started>,
+        spares: Spares,
+    ) -> Relay {
+        // Pieces come as the workers cut them.
+        link.set_fragment(usize::MAX);
+        let keeps = spares.count > 0;
+        let devices = workers.into_iter().enumerate().map(|(i, it)| Device {
+            name: format!("worker {i} of {name}"),
+            it,
+            generation: 0,
+            copy: None,
+            generations: 0,
+            stage: Stage::Works,
+            journal: Journal::new(keeps, spares.journal),
+            unsent: VecDeque::new(),
+            spares: spares.count,
+            crash: None,
+            failure: None,
+            ends: false,
+            held: None,
+            free_until: None,
+        });
+        let devices = devices.collect();
+        let (link, packet) = (Arc::new(link), vec![0; PACKET_MAX]);
+        Relay {
+            link,
+            host,
+            host_process,
+            pace,
+            name,
+            keeps,
+            devices,
+            printing: VecDeque::new(),
+            over: Arc::default(),
+            packet,
+        }
+    }
+
+    /// Tells a worker what it has to know before anything else ([`Packet::Begin`]).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn begin(&mut self, worker: usize, packet: &Packet<'_>) -> Result<()> {
+        let device = &mut self.devices[worker];
+        device.tell(packet)?;
+        device.ask_for_copy(false)
+    }
+
+    /// Passes on until the host has ended all devices.
+    pub fn run(mut self) -> ! {
+        match self.pass_on() {
+            Ok(()) => {
+                self.end_workers();
+                self.link.finish();
+                quit(0)
+            }
+            Err(e) => {
+                if e != Error::Told {
+                    log::error(format_args!("{}: {e}", self.name));
+                }
+                self.kill_all();
+                quit(1)
+            }
+        }
+    }
+
+    fn pass_on(&mut self) -> Result<()> {
+        let link = self.link.clone();
+        let mut idle = link.idle(self.pace);
+        let mut pulse = Instant::now();
+        loop {
+            if self.step()? {
+                // Anew: the bell is of use from when all workers can ring it.
+                idle = link.idle(self.pace);
+            } else if self.devices.iter().all(|d| d.stage == Stage::Ended) && link.is_flushed() {
+                return Ok(());
+            } else {
+                let waits = self.devices.iter().any(|d| !d.unsent.is_empty() || d.held.is_some());
+                idle.pause(waits || link.has_bulk());
+            }
+            if pulse.elapsed() > PULSE {
+                pulse = Instant::now();
+                self.look_after()?;
+            }
+        }
+    }
+
+    /// Passes on what there is; true if there was anything.
+    fn step(&mut self) -> Result<bool> {
+        let mut arrived = Vec::new();
+        let progress = self.link.drive(&mut |from, message| arrived.push((from, std::mem::take(message))))?;
+        let mut moved = progress == Progress::Made;
+        for (from, message) in arrived {
+            self.arrived(from, message)?;
+        }
+        let over = std::mem::take(&mut *self.over.lock());
+        for transfer in over {
+            self.finish(transfer)?;
+        }
+        while self.printing.len() > self.link.unfinished_synchronous() {
+            if let Some((device, generation, id)) = self.printing.pop_front() {
+                self.done(device, generation, id, 0)?;
+            }
+        }
+        for device in 0..self.devices.len() {
+            moved |= self.listen(device)?;
+            let prints = self.printing.iter().any(|p| p.0 == device);
+            moved |= self.devices[device].feed(self.keeps, prints)?;
+        }
+        Ok(moved)
+    }
+
+    /// A message of the host is for one of the workers.
+    fn arrived(&mut self, from: usize, mut message: Vec<u8>) -> Result<()> {
+        let index = if self.devices.len() > 1 { message.pop().map_or(usize::MAX, usize::from) } else { 0 };
+        match self.devices.get_mut(index) {
+            Some(device) if from == self.host => {
+                device.journal.push(message);
+                Ok(())
+            }
+            _ => Err(Error::new(format!("rank {from} sent a message that makes no sense"))),
+        }
+    }
+
+    /// Reads what a worker has sent.
+    fn listen(&mut self, index: usize) -> Result<bool> {
+        let mut packet = std::mem::take(&mut self.packet);
+        let mut moved = false;
+        for _ in 0..TURN {
+            let Some(len) = receive(&self.devices[index].it.socket, &mut packet, false)? else { break };
+            moved = true;
+            let (generation, packet) = Packet::parse(&packet[..len])?;
+            if generation == self.devices[index].generation {
+                self.obey(index, packet)?;
+            }
+        }
+        self.packet = packet;
+        Ok(moved)
+    }
+
+    fn obey(&mut self, index: usize, packet: Packet<'_>) -> Result<()> {
+        let device = &mut self.devices[index];
+        match packet {
+            Packet::Frozen { pid } => device.copied(pid),
+            Packet::Message(reply) => return self.reply(index, reply),
+            Packet::Synchronous { id, bytes } => {
+                let Reply::Output { stream, bytes } = Reply::parse(bytes)? else {
+                    return Err(Error::new(format!("{} prints what is no text", device.name)));
+                };
+                let new = device.journal.print(stream, bytes);
+                if new.is_empty() {
+                    return device.tell(&Packet::Done { id, len: 0 });
+                }
+                self.printing.push_back((index, device.generation, id));
+                let mut message = self.link.buffer();
+                reply::begin_output(&mut message, stream);
+                message.extend_from_slice(new);
+                self.address(index, &mut message);
+                self.link.send_synchronous(self.host, message)?;
+            }
+            Packet::Send { id, rank, tag, at, len } => return self.send(index, id, (rank, tag), at, len),
+            Packet::Receive { id, rank, tag, at, len } => return self.receive(index, (id, at), (rank, tag), len),
+            _ => return Err(Error::new(format!("{} sent what only its rank sends", device.name))),
+        }
+        Ok(())
+    }
+
+    /// Says in a message to the host which worker it is from.
+    fn address(&self, index: usize, message: &mut Vec<u8>) {
+        if self.devices.len() > 1 {
+            message.push(index as u8);
+        }
+    }
+
+    fn forward(&self, index: usize, reply: &[u8]) -> Result<()> {
+        let mut message = self.link.buffer();
+        message.extend_from_slice(reply);
+        self.address(index, &mut message);
+        self.link.send(self.host, message)
+    }
+
+    /// A worker has answered.
+    fn reply(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
+        let device = &mut self.devices[index];
+        let seq = match Reply::parse(bytes)? {
+            Reply::Done { seq, .. } => seq,
+            Reply::Failed { seq, failure } if failure.lost && device.failure.is_none() => {
+                return device.replace(failure, seq, true);
+            }
+            Reply::Failed { seq, .. } => seq,
+            // Those of what is done again were told already.
+            Reply::Records(_) if device.journal.repeats() => return Ok(()),
+            Reply::Records(_) => return self.forward(index, bytes),
+            Reply::Output { .. } => return Err(Error::new(format!("{} prints without waiting", device.name))),
+        };
+        match device.journal.answer(seq, bytes) {
+            Answer::New => self.forward(index, bytes)?,
+            Answer::Known => {}
+            Answer::Differs if device.failure.is_some() => {}
+            Answer::Differs => return device.replace(not_the_same(), seq, false),
+            Answer::Unknown => return Err(Error::new(format!("{} answers what nobody asked", device.name))),
+        }
+        let device = &mut self.devices[index];
+        if device.ends && device.journal.is_quiet() && device.journal.next_message().is_none() {
+            device.stage = Stage::Ended;
+        }
+        Ok(())
+    }
+
+    /// A worker sends a piece of bulk data.
+    fn send(&mut self, index: usize, id: u32, lane: Lane, at: u64, len: u64) -> Result<()> {
+        let device = &mut self.devices[index];
+        let Some(bytes) = read(device.it.pid, at, len) else { return self.look_after() };
+        let hash = if self.keeps { xxh3_64(&bytes) } else { 0 };
+        match device.journal.send(lane, hash) {
+            Asked::Done(before) if before != hash && device.failure.is_none() => {
+                device.replace(not_the_same(), 0, false)
+            }
+            Asked::Done(_) | Asked::UnderWay => device.tell(&Packet::Done { id, len }),
+            Asked::New(_) => {
+                let (over, generation) = (self.over.clone(), device.generation);
+                let peer = Peer { rank: lane.0 as usize, tag: lane.1 };
+                // SAFETY: the heap block does not move with the vector, which the completion
+                // keeps until the transfer is done.
+                let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+                let done: OnDone = Box::new(move |_| {
+                    drop(bytes);
+                    over.lock().push(Over::Sent { device: index, generation, id, len });
+                });
+                // An empty piece tells that there is no data.
+                if len == 0 { self.link.refuse_bulk(peer, 1, done) } else { self.link.send_bulk(peer, span, done) }
+            }
+        }
+    }
+
+    /// A worker receives a piece of bulk data.
+    fn receive(&mut self, device: usize, (id, at): (u32, u64), lane: Lane, len: u64) -> Result<()> {
+        let it = &mut self.devices[device];
+        match it.journal.receive(lane, (id, at)) {
+            Asked::UnderWay => Ok(()),
+            Asked::Done(bytes) => {
+                write(it.it.pid, at, bytes);
+                let len = bytes.len() as u64;
+                it.tell(&Packet::Done { id, len })
+            }
+            Asked::New(index) => {
+                let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
+                let over = self.over.clone();
+                // SAFETY: as in `send`; the vector has that capacity.
+                let span = unsafe { Span::new(bytes.as_mut_ptr(), len as usize) };
+                let done: OnDone = Box::new(move |result| {
+                    if result.is_ok() {
+                        // SAFETY: the transfer has filled the capacity.
+                        unsafe { bytes.set_len(len as usize) };
+                    }
+                    over.lock().push(Over::Received { device, lane, index, bytes });
+                });
+                self.link.receive_bulk(Peer { rank: lane.0 as usize, tag: lane.1 }, span, done)
+            }
+        }
+    }
+
+    fn finish(&mut self, transfer: Over) -> Result<()> {
+        match transfer {
+            Over::Sent { device, generation, id, len } => {
+                self.devices[device].journal.sent();
+                self.done(device, generation, id, len)
+            }
+            Over::Received { device, lane, index, bytes } => {
+                let device = &mut self.devices[device];
+                if let Some((id, at)) = device.journal.waiter(lane, index) {
+                    write(device.it.pid, at, &bytes);
+                    device.tell(&Packet::Done { id, len: bytes.len() as u64 })?;
+                }
+                device.journal.received(lane, index, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn done(&mut self, device: usize, generation: u32, id: u32, len: u64) -> Result<()> {
+        let device = &mut self.devices[device];
+        if device.generation == generation { device.tell(&Packet::Done { id, len }) } else { Ok(()) }
+    }
+
+    /// Looks whether all still live.
+    fn look_after(&mut self) -> Result<()> {
+        if host_has_ended(self.host_process.as_ref()) {
+            self.kill_all();
+            quit(0);
+        }
+        for index in 0..self.devices.len() {
+            let device = &mut self.devices[index];
+            let mut status = 0;
+            // SAFETY: the status outlives the call.
+            if device.stage == Stage::Ended || unsafe { libc::waitpid(device.it.pid, &mut status, libc::WNOHANG) } <= 0
+            {
+                continue;
+            }
+            forget_libomp(device.it.pid);
+            let open: Vec<u64> = device.journal.unanswered().collect();
+            if device.ends {
+                device.stage = Stage::Ended;
+                for seq in open {
+                    let mut reply = Vec::new();
+                    reply::begin_done(&mut reply, seq);
+                    self.forward(index, &reply)?;
+                }
+            } else {
+                let failure = Failure { lost: true, text: ended(status), ..Failure::default() };
+                device.replace(failure, open.first().copied().unwrap_or(0), true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The workers end by themselves; their copies do not.
+    fn end_workers(&self) {
+        let since = Instant::now();
+        for device in &self.devices {
+            if let Some((copy, _)) = device.copy {
+                kill(copy);
+            }
+            // SAFETY: no status is asked for.
+            while unsafe { libc::waitpid(device.it.pid, std::ptr::null_mut(), libc::WNOHANG) } == 0 {
+                if since.elapsed() > END_PATIENCE {
+                    device.kill();
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    fn kill_all(&self) {
+        for device in &self.devices {
+            device.kill();
+            if let Some((copy, _)) = device.copy {
+                kill(copy);
+            }
+        }
+    }
+}
+
+fn not_the_same() -> Failure {
+    let text = "its kernels do not give the same result each time (they may depend on the order of threads, on time, \
+                or on what is outside of the device), so that what was lost can't be done again; with \
+                OMPTARGET_MPI_JOURNAL=0 nothing has to be that the program has a result of";
+    Failure { lost: true, text: text.into(), ..Failure::default() }
+}
+
+/// How a process ended, from its wait status.
+fn ended(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("its process was ended by signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("its process ended with status {}", libc::WEXITSTATUS(status))
+    }
+}
+
+fn ends(message: &[u8]) -> bool {
+    let Ok((head, mut commands)) = Commands::open(message) else { return false };
+    head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))
+}
+
+fn kill(pid: i32) {
+    // SAFETY: plain numbers; the process is one that descends from this.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Copies from another process; none if that is not possible.
+fn read(pid: i32, at: u64, len: u64) -> Option<Vec<u8>> {
+    let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len as usize };
+    let remote = libc::iovec { iov_base: at as *mut _, iov_len: len as usize };
+    // SAFETY: the capacity was reserved; the system checks the other process's range.
+    let n = if len == 0 { 0 } else { unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } };
+    if n as u64 != len {
+        return None;
+    }
+    // SAFETY: so many bytes were written.
+    unsafe { bytes.set_len(len as usize) };
+    Some(bytes)
+}
+
+/// Copies to another process. One that has ended meanwhile will be noticed; no other reason
+/// is known why it could not be done, as the process itself gave the range.
+fn write(pid: i32, at: u64, bytes: &[u8]) {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: at as *mut _, iov_len: bytes.len() };
+    // SAFETY: the bytes are only read; the system checks the other process's range.
+    unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) };
+}

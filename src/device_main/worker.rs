@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A worker: a process that is one device and has no MPI. The rank that it belongs to, its
+//! parent, speaks MPI for it (see [`super::relay`]).
+//!
+//! A worker can leave a copy of itself behind, made by `fork`, which sleeps until the rank
+//! wakes it: with the images at their addresses, the arena, the kernels' own heap, all as
+//! it was. What worker and copy change afterwards they do not share.
+
+use crate::base::{Error, Result};
+use crate::link::Transport;
+use crate::link::bell::Bell;
+use crate::mpi::{Received, Request, TAG_MESSAGE};
+use crate::wire::ROOM;
+use crate::wire::packet::{PACKET_MAX, Packet};
+use crate::wire::reply::{Failure, Reply};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A worker's end of what connects it with its rank; its copies have it too.
+pub struct Worker {
+    socket: OwnedFd,
+    /// What a copy reads a byte from to wake up; its end is the rank's end.
+    wake: File,
+    /// The rank's bell, if it has one.
+    rank: Option<Bell>,
+    generation: AtomicU32,
+    /// The generation of the copy that the rank wants, or 0.
+    wanted: AtomicU32,
+    /// The last copy, whose rank ends it.
+    last: AtomicI32,
+    failure: OnceLock<Failure>,
+}
+
+impl Worker {
+    /// A worker of the first generation.
+    pub fn new(socket: OwnedFd, wake: File, rank: Option<Bell>) -> Arc<Worker> {
+        let (generation, wanted, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicI32::new(0));
+        Arc::new(Worker { socket, wake, rank, generation, wanted, last, failure: OnceLock::new() })
+    }
+
+    fn send(&self, packet: &Packet<'_>) -> Result<()> {
+        let mut bytes = Vec::with_capacity(PACKET_MAX);
+        packet.write(self.generation.load(Ordering::Relaxed), &mut bytes);
+        send(&self.socket, &bytes, true)?;
+        if let Some(rank) = &self.rank {
+            rank.ring();
+        }
+        Ok(())
+    }
+
+    /// Why everything that this worker is told fails, if so.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    /// The generation of the copy that the rank wants, if it wants one.
+    pub fn wanted(&self) -> Option<u32> {
+        Some(self.wanted.load(Ordering::Relaxed)).filter(|&generation| generation != 0)
+    }
+
+    /// Tells that there is a copy, or by 0 that none can be made.
+    ///
+    /// # Errors
+    /// The rank is gone.
+    pub fn copied(&self, pid: u32) -> Result<()> {
+        self.wanted.store(0, Ordering::Relaxed);
+        let last = self.last.swap(pid as i32, Ordering::Relaxed);
+        if last > 0 {
+            // SAFETY: no status is asked for.
+            unsafe { libc::waitpid(last, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+        self.send(&Packet::Frozen { pid })
+    }
+
+    /// In a copy: sleeps until the rank wakes it.
+    ///
+    /// # Errors
+    /// The rank is gone.
+    pub fn sleep(&self, generation: u32) -> Result<()> {
+        self.generation.store(generation, Ordering::Relaxed);
+        self.wanted.store(0, Ordering::Relaxed);
+        self.last.store(0, Ordering::Relaxed);
+        (&self.wake).read_exact(&mut [0]).map_err(|_| Error::Told)
+    }
+}
+
+/// The [`Transport`] of a worker.
+pub struct Channel {
+    worker: Arc<Worker>,
+    host: usize,
+    /// Receives for messages: their numbers and places.
+    posted: VecDeque<(u64, *mut u8)>,
+    inbox: VecDeque<Vec<u8>>,
+    /// What is done of that which the rank was asked for, with its bytes.
+    done: FxHashMap<u64, usize>,
+    next: u32,
+    packet: Vec<u8>,
+}
+
+/// A request that was done when it was made.
+const DONE: Request = Request(u64::MAX);
+
+// SAFETY: the pointers are used under the lock of the link that has the channel;
+// `Transport::receive` says how long they are good.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    /// A channel for a worker whose host is that rank.
+    pub fn new(worker: Arc<Worker>, host: usize) -> Channel {
+        let (posted, inbox, done) = (VecDeque::new(), VecDeque::new(), FxHashMap::default());
+        Channel { worker, host, posted, inbox, done, next: 0, packet: vec![0; PACKET_MAX] }
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+
+    /// Reads what the rank has sent.
+    fn read(&mut self) -> Result<()> {
+        while let Some(len) = receive(&self.worker.socket, &mut self.packet, false)? {
+            let (generation, packet) = Packet::parse(&self.packet[..len])?;
+            if generation != self.worker.generation.load(Ordering::Relaxed) {
+                continue;
+            }
+            match packet {
+                Packet::Message(bytes) => self.inbox.push_back(bytes.to_vec()),
+                Packet::Done { id, len } => {
+                    self.done.insert(u64::from(id), len as usize);
+                }
+                Packet::Freeze { generation } => self.worker.wanted.store(generation, Ordering::Relaxed),
+                Packet::Fail(reply) => {
+                    if let Reply::Failed { failure, .. } = Reply::parse(reply)? {
+                        let _ = self.worker.failure.set(failure);
+                    }
+                }
+                _ => return Err(Error::new("the rank sent its worker what only a worker sends")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Channel {
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
+        let id = self.number();
+        if tag != TAG_MESSAGE {
+            let (rank, at, len) = (to as u32, data as u64, len as u64);
+            self.worker.send(&Packet::Send { id, rank, tag, at, len })?;
+            return Ok(Request(id.into()));
+        }
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(data, len) };
+        if synchronous {
+            self.worker.send(&Packet::Synchronous { id, bytes })?;
+            return Ok(Request(id.into()));
+        }
+        self.worker.send(&Packet::Message(bytes))?;
+        Ok(DONE)
+    }
+
+    unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
+        let id = self.number();
+        match from {
+            Some(rank) => {
+                let (rank, at, len) = (rank as u32, data as u64, len as u64);
+                self.worker.send(&Packet::Receive { id, rank, tag, at, len })?;
+            }
+            None => self.posted.push_back((id.into(), data)),
+        }
+        Ok(Request(id.into()))
+    }
+
+    fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        let from = self.host;
+        if request.0 == DONE.0 {
+            return Ok(Some(Received { from, len: 0 }));
+        }
+        self.read()?;
+        if let Some(len) = self.done.remove(&request.0) {
+            return Ok(Some(Received { from, len }));
+        }
+        let Some(&(_, to)) = self.posted.front().filter(|(id, _)| *id == request.0) else { return Ok(None) };
+        let Some(bytes) = self.inbox.pop_front() else { return Ok(None) };
+        self.posted.pop_front();
+        let len = bytes.len().min(ROOM);
+        // SAFETY: the place was posted with room for a message and is not touched since.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
+        Ok(Some(Received { from, len }))
+    }
+
+    fn cancel(&mut self, request: Request) {
+        self.posted.retain(|(id, _)| *id != request.0);
+    }
+
+    fn finish(&mut self) {}
+
+    fn abort(&mut self, code: i32) -> ! {
+        std::process::exit(code)
+    }
+}
+
+/// Receives a packet; none if there is none and `waits` is false.
+///
+/// # Errors
+/// The other end is closed.
+pub fn receive(socket: &OwnedFd, packet: &mut [u8], waits: bool) -> Result<Option<usize>> {
+    let flags = if waits { 0 } else { libc::MSG_DONTWAIT };
+    loop {
+        // SAFETY: the buffer has the size that is passed.
+        let n = unsafe { libc::recv(socket.as_raw_fd(), packet.as_mut_ptr().cast(), packet.len(), flags) };
+        if n > 0 {
+            return Ok(Some(n as usize));
+        }
+        let e = std::io::Error::last_os_error();
+        match e.kind() {
+            // A packet is never empty.
+            _ if n == 0 => return Err(Error::Told),
+            ErrorKind::WouldBlock => return Ok(None),
+            ErrorKind::Interrupted => {}
+            ErrorKind::ConnectionReset => return Err(Error::Told),
+            _ => return Err(Error::from(e).context("the socket between a rank and its worker")),
+        }
+    }
+}
+
+/// Sends a packet; false if there is no room for it now and `waits` is false.
+///
+/// # Errors
+/// The other end is closed.
+pub fn send(socket: &OwnedFd, packet: &[u8], waits: bool) -> Result<bool> {
+    let flags = libc::MSG_NOSIGNAL | if waits { 0 } else { libc::MSG_DONTWAIT };
+    loop {
+        // SAFETY: the buffer has the size that is passed.
+        let n = unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), flags) };
+        if n >= 0 {
+            return Ok(true);
+        }
+        let e = std::io::Error::last_os_error();
+        match e.kind() {
+            ErrorKind::WouldBlock => return Ok(false),
+            ErrorKind::Interrupted => {}
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => return Err(Error::Told),
+            _ => return Err(Error::from(e).context("the socket between a rank and its worker")),
+        }
+    }
+}
