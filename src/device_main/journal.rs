@@ -2,7 +2,9 @@
 //! What a rank remembers of one of its workers since it was last copied: enough to bring the
 //! copy to where the worker was. No I/O here.
 //!
-//! A replay gives the copy the same messages in the same order. What it asks for then is
+//! A replay gives the copy the same messages in the same order, none before it has answered
+//! what the host had an answer to when it sent that one: the host may have done so for that
+//! answer, and reuses memory. What the copy asks for then is
 //! what was asked before, in the same order for each rank and tag: data that was received
 //! is given again, data that was sent is not sent again. What it answers was answered
 //! before and must be the same, or else the program would go on with a state that the
@@ -12,6 +14,7 @@ use crate::wire::command::{Command, Commands, Head};
 use crate::wire::reply::Stream;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The rank and the tag of a transfer.
@@ -20,7 +23,14 @@ pub type Lane = (u32, u32);
 /// A message from the host.
 struct Entry {
     message: Vec<u8>,
-    answer: Option<u64>,
+    /// How many answers the host had before it sent this.
+    after: usize,
+    /// Its number among the answers, and its hash.
+    answer: Option<(usize, u64)>,
+    /// It has an answer that the host has not got.
+    waits: bool,
+    /// It changes what is loaded, which a replay might do at other addresses.
+    loads: bool,
 }
 
 /// A worker's receive of a piece, and where in the worker it goes.
@@ -64,8 +74,10 @@ pub struct Journal {
     /// How many of them the worker has got, and how many of those are not answered.
     sent: usize,
     unanswered: usize,
-    /// Answers that a replay will repeat.
-    repeats: usize,
+    /// Of each answer by its number: the worker that there is now has given it too.
+    given: Vec<bool>,
+    /// All answers before this one are.
+    given_to: usize,
     /// It has changed what is loaded, which a replay might not do at the same addresses.
     loads: bool,
     receives: FxHashMap<Lane, Pieces<Piece>>,
@@ -80,6 +92,9 @@ pub struct Journal {
 pub enum Answer {
     /// Pass it on.
     New,
+    /// Pass it on when the worker was copied: it could be another one the next time. Or
+    /// sooner, after [`Journal::commit`].
+    Later,
     /// The host has it.
     Known,
     /// The host has another one.
@@ -109,51 +124,78 @@ impl Journal {
     /// A message of the host.
     pub fn push(&mut self, message: Vec<u8>) {
         self.bytes += message.len() as u64;
-        self.entries.push_back(Entry { message, answer: None });
+        self.entries.push_back(Entry { message, after: self.given.len(), answer: None, waits: false, loads: false });
     }
 
     /// The next message for the worker.
     pub fn next_message(&self) -> Option<&[u8]> {
-        self.entries.get(self.sent).map(|e| e.message.as_slice())
+        self.entries.get(self.sent).filter(|e| e.after <= self.given_to).map(|e| e.message.as_slice())
     }
 
     /// The worker has got it.
     pub fn message_sent(&mut self) {
-        if let Some(entry) = self.entries.get(self.sent) {
+        if let Some(entry) = self.entries.get_mut(self.sent) {
             self.sent += 1;
             self.unanswered += usize::from(entry.answer.is_none());
-            self.loads |= self.keeps && loads(&entry.message);
+            entry.loads = self.keeps && loads(&entry.message);
+            self.loads |= entry.loads;
         }
     }
 
     /// An answer to message `seq` came.
     pub fn answer(&mut self, seq: u64, reply: &[u8]) -> Answer {
-        let index = seq.checked_sub(self.first).map(|i| i as usize).filter(|&i| i < self.sent);
-        let Some(entry) = index.and_then(|i| self.entries.get_mut(i)) else { return Answer::Unknown };
+        let (keeps, limit) = (self.keeps, self.limit);
+        let Some(entry) = self.entry(seq) else { return Answer::Unknown };
         // What concerns the device, as its clock, may differ.
         let is_control = Commands::open(&entry.message).is_ok_and(|(Head { queue, .. }, _)| queue == 0);
-        let hash = if self.keeps && !is_control { xxh3_64(reply) } else { 0 };
-        match entry.answer {
+        let hash = if keeps && !is_control { xxh3_64(reply) } else { 0 };
+        let answer = match entry.answer {
+            None if entry.waits => Answer::Unknown,
             None => {
-                entry.answer = Some(hash);
+                let later = keeps && !is_control && (entry.loads || limit == 0);
+                entry.waits = later;
                 self.unanswered -= 1;
-                Answer::New
+                if !later {
+                    self.commit(seq, hash);
+                }
+                if later { Answer::Later } else { Answer::New }
             }
-            Some(before) => {
-                self.repeats = self.repeats.saturating_sub(1);
+            Some((number, before)) => {
+                self.given[number] = true;
                 if before == hash { Answer::Known } else { Answer::Differs }
+            }
+        };
+        while self.given.get(self.given_to) == Some(&true) {
+            self.given_to += 1;
+        }
+        answer
+    }
+
+    fn entry(&mut self, seq: u64) -> Option<&mut Entry> {
+        let index = seq.checked_sub(self.first).map(|i| i as usize).filter(|&i| i < self.sent)?;
+        self.entries.get_mut(index)
+    }
+
+    /// The host gets the answer to message `seq`, which has this hash.
+    pub fn commit(&mut self, seq: u64, hash: u64) {
+        let number = self.given.len();
+        if let Some(entry) = self.entry(seq) {
+            (entry.answer, entry.waits) = (Some((number, hash)), false);
+            self.given.push(true);
+            if self.given_to == number {
+                self.given_to += 1;
             }
         }
     }
 
     /// True while the worker has still to answer what is answered.
     pub fn repeats(&self) -> bool {
-        self.repeats > 0
+        self.given_to < self.given.len()
     }
 
     /// Messages without an answer, of those that the worker has got; the oldest first.
     pub fn unanswered(&self) -> impl Iterator<Item = u64> {
-        let open = self.entries.iter().take(self.sent).enumerate().filter(|(_, e)| e.answer.is_none());
+        let open = self.entries.iter().take(self.sent).enumerate().filter(|(_, e)| e.answer.is_none() && !e.waits);
         open.map(|(i, _)| self.first + i as u64)
     }
 
@@ -221,7 +263,7 @@ impl Journal {
 
     /// True if nothing that the worker has got is unfinished.
     pub fn is_quiet(&self) -> bool {
-        self.unanswered == 0 && self.under_way == 0 && self.repeats == 0
+        self.unanswered == 0 && self.under_way == 0 && !self.repeats()
     }
 
     /// True if there is something to forget.
@@ -234,12 +276,21 @@ impl Journal {
         self.loads || (self.is_dirty() && self.bytes > self.limit)
     }
 
+    /// How long the worker may be kept waiting for that. Other devices may wait for what it is
+    /// kept from, and it for them.
+    pub fn patience(&self) -> Duration {
+        // What is loaded can't be done again.
+        if self.loads { Duration::from_secs(5) } else { Duration::from_millis(100) }
+    }
+
     /// At a point of quiet: forgets what led there.
     pub fn forget(&mut self) {
         self.first += self.sent as u64;
         self.entries.drain(..self.sent);
+        self.entries.iter_mut().for_each(|e| e.after = 0);
+        self.given.clear();
         self.bytes = self.entries.iter().map(|e| e.message.len() as u64).sum();
-        (self.sent, self.loads, self.printed) = (0, false, [Printed::default(); 2]);
+        (self.sent, self.given_to, self.loads, self.printed) = (0, 0, false, [Printed::default(); 2]);
         self.receives.clear();
         self.sends.clear();
     }
@@ -248,8 +299,9 @@ impl Journal {
     /// it will be given again.
     pub fn restart(&mut self) -> usize {
         let again = self.sent;
-        self.repeats = again - self.unanswered;
-        (self.sent, self.unanswered) = (0, 0);
+        self.given.fill(false);
+        self.entries.iter_mut().for_each(|e| e.waits = false);
+        (self.sent, self.given_to, self.unanswered) = (0, 0, 0);
         for pieces in self.receives.values_mut() {
             pieces.next = 0;
             pieces.all.iter_mut().for_each(|p| p.waiter = None);
@@ -321,6 +373,23 @@ mod tests {
     }
 
     #[test]
+    fn what_came_after_an_answer_comes_after_it_again() {
+        let mut j = Journal::new(true, 1 << 20);
+        with_messages(&mut j, 2);
+        assert_eq!(j.answer(2, b"two"), Answer::New);
+        j.push(message(3, 5, Command::Read { from: 0, len: 8 }));
+        j.message_sent();
+        assert_eq!(j.answer(1, b"one"), Answer::New);
+        j.restart();
+        j.message_sent();
+        j.message_sent();
+        assert_eq!(j.answer(1, b"one"), Answer::Known);
+        assert!(j.next_message().is_none());
+        assert_eq!(j.answer(2, b"two"), Answer::Known);
+        assert!(j.next_message().is_some());
+    }
+
+    #[test]
     fn what_is_forgotten_does_not_come_back() {
         let mut j = Journal::new(true, 50);
         with_messages(&mut j, 2);
@@ -333,7 +402,11 @@ mod tests {
         j.message_sent();
         assert!(j.is_full(), "an image is loaded");
         assert_eq!(j.answer(2, b""), Answer::Unknown);
-        assert_eq!(j.answer(3, b""), Answer::New);
+        assert_eq!(j.answer(3, b"here"), Answer::Later);
+        assert!(j.is_quiet());
+        assert_eq!(j.restart(), 1);
+        j.message_sent();
+        assert_eq!(j.answer(3, b"there"), Answer::Later);
         j.forget();
         assert_eq!(j.restart(), 0);
     }

@@ -17,6 +17,7 @@ use super::journal::{Answer, Asked, Journal, Lane};
 use super::serve::{forget_libomp, host_has_ended, quit};
 use super::worker::{receive, send};
 use crate::base::{Error, Result, log};
+use crate::debug;
 use crate::link::bell::Bell;
 use crate::link::idle::Pace;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
@@ -34,10 +35,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// How often the rank looks whether workers and host still live.
 const PULSE: Duration = Duration::from_millis(100);
-/// How long a worker may be kept waiting for a point of quiet. Other devices may wait for
-/// what it is kept from, and it for them.
-const HOLD: Duration = Duration::from_millis(100);
-/// How long it is left alone after that.
+/// How long a worker is not kept waiting for a point of quiet once that took too long.
 const GO_ON: Duration = Duration::from_secs(1);
 /// Packets of one worker that are read before another one's turn.
 const TURN: usize = 16;
@@ -46,6 +44,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A worker that was started, as its rank sees it.
 pub struct Started {
+    /// 0 when it was waited for.
     pid: i32,
     socket: OwnedFd,
     wake: File,
@@ -115,9 +114,10 @@ fn pipe() -> Result<(File, File)> {
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It makes a copy of itself. What it had done before is in the copy (true), or is still
-    /// to be given to it.
-    Copies(bool),
+    /// It makes a copy of itself.
+    Copies,
+    /// Its copy was woken.
+    Wakes,
     /// It does what it is told.
     Works,
     /// It was told to end, and has answered.
@@ -138,16 +138,17 @@ struct Device {
     name: String,
     it: Started,
     generation: u32,
-    /// The sleeping copy: process id and generation.
-    copy: Option<(i32, u32)>,
-    /// The last generation that was asked for.
-    generations: u32,
+    /// The sleeping copy.
+    copy: Option<i32>,
     stage: Stage,
     journal: Journal,
     /// Packets for which there was no room.
     unsent: VecDeque<Vec<u8>>,
+    /// Replies that wait for a copy ([`Answer::Later`]), and such as do so no more.
+    later: Vec<(u64, Vec<u8>)>,
+    due: Vec<Vec<u8>>,
     spares: u32,
-    /// Where it was lost last: message and kernel.
+    /// Where it crashed last: message and kernel.
     crash: Option<(u64, u64)>,
     /// Why everything fails.
     failure: Option<Failure>,
@@ -182,36 +183,47 @@ impl Device {
         Ok(())
     }
 
-    /// Has it leave a copy behind, with all that it has done if it is `ahead` of the last one.
-    fn ask_for_copy(&mut self, ahead: bool) -> Result<()> {
-        self.generations += 1;
-        self.stage = Stage::Copies(ahead);
-        self.tell(&Packet::Freeze { generation: self.generations })
+    /// Has it leave a copy behind.
+    fn ask_for_copy(&mut self) -> Result<()> {
+        debug!("{}: is copied", self.name);
+        self.stage = Stage::Copies;
+        self.tell(&Packet::Copy)
     }
 
     /// It has left a copy behind, or could not.
     fn copied(&mut self, pid: u32) {
-        let Stage::Copies(ahead) = std::mem::replace(&mut self.stage, Stage::Works) else { return };
+        self.stage = Stage::Works;
         if pid == 0 {
             log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
-            self.free_until = Some(Instant::now() + GO_ON);
-            return;
+            return self.go_on();
         }
-        if let Some((old, _)) = self.copy.replace((pid as i32, self.generations)) {
+        if let Some(old) = self.copy.replace(pid as i32) {
             kill(old);
         }
-        if ahead {
-            self.journal.forget();
+        self.journal.forget();
+        self.due.extend(self.later.drain(..).map(|(_, reply)| reply));
+    }
+
+    /// Does not wait for a copy, for some time.
+    fn go_on(&mut self) {
+        self.held = None;
+        self.free_until = Some(Instant::now() + GO_ON);
+        for (seq, reply) in self.later.drain(..) {
+            self.journal.commit(seq, xxh3_64(&reply));
+            self.due.push(reply);
         }
+    }
+
+    fn is_free(&self) -> bool {
+        self.failure.is_some() || self.free_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// True if it shall get nothing more before it is quiet, and can be copied.
     fn is_held(&mut self) -> bool {
-        if !self.journal.is_full() || self.free_until.is_some_and(|until| Instant::now() < until) {
+        if !self.journal.is_full() || self.is_free() {
             self.held = None;
-        } else if self.held.get_or_insert_with(Instant::now).elapsed() > HOLD {
-            self.held = None;
-            self.free_until = Some(Instant::now() + GO_ON);
+        } else if self.held.get_or_insert_with(Instant::now).elapsed() > self.journal.patience() {
+            self.go_on();
         }
         self.held.is_some()
     }
@@ -229,66 +241,96 @@ impl Device {
             return Ok(false);
         }
         let keeps = keeps && self.failure.is_none();
-        let is_free = self.free_until.is_some_and(|until| Instant::now() < until);
         if self.journal.is_dirty() && self.journal.is_quiet() && !prints {
             if !keeps {
                 self.journal.forget();
-            } else if self.journal.is_full() && !self.ends && !is_free {
-                self.ask_for_copy(true)?;
+            } else if self.journal.is_full() && !self.ends && !self.is_free() {
+                self.ask_for_copy()?;
                 return Ok(true);
             }
         }
         let mut moved = false;
-        while !(keeps && self.is_held())
-            && let Some(message) = self.journal.next_message()
-        {
+        let waits = !self.later.is_empty() || self.journal.next_message().is_some();
+        let held = keeps && waits && self.is_held();
+        while !held && let Some(message) = self.journal.next_message() {
             self.ends |= ends(message);
             if !self.try_tell(&Packet::Message(message))? {
                 break;
             }
             self.journal.message_sent();
             moved = true;
+            if keeps && self.journal.is_full() && !self.is_free() {
+                break;
+            }
         }
         Ok(moved)
     }
 
-    /// The worker is lost: its copy takes its place. It does again what the worker has done
+    /// The worker is lost: its copy makes another one. That does again what the worker has done
     /// since the copy was made, if it may; else everything fails for that reason.
     fn replace(&mut self, mut failure: Failure, seq: u64, may: bool) -> Result<()> {
         self.kill();
-        let copy = self.copy.take().filter(|_| self.failure.is_none());
-        let Some((pid, generation)) = copy else {
+        if self.failure.is_some() {
             return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
-        };
-        let crash = (seq, failure.kernel);
-        let again = self.crash.replace(crash) == Some(crash);
+        }
+        // Who was ended from outside may have bad luck twice.
+        let crash = (failure.kernel != 0).then_some((seq, failure.kernel));
+        let again = crash.is_some() && self.crash == crash;
+        self.crash = crash;
         let messages = self.journal.restart();
         self.unsent.clear();
-        (self.held, self.it.pid, self.generation) = (None, pid, generation);
-        self.it.wake.write_all(&[1])?;
+        self.later.clear();
+        self.held = None;
         if may && self.spares > 0 && !again {
             self.spares -= 1;
             log::warning(format_args!(
                 "{}: {}; its spare takes over and does {messages} messages again ({} spares are left)",
                 self.name, failure.text, self.spares
             ));
-            return self.ask_for_copy(false);
+        } else {
+            if again {
+                failure.text += ", and so it did when a spare did the same again";
+            }
+            self.failure = Some(failure);
         }
-        if again {
-            failure.text += ", and so it did when a spare did the same again";
+        self.wake()
+    }
+
+    /// Has the copy make a worker.
+    fn wake(&mut self) -> Result<()> {
+        if self.copy.is_none() {
+            return Err(Error::new(format!("{} is lost, and so is its spare", self.name)));
         }
+        self.stage = Stage::Wakes;
+        self.generation += 1;
+        self.it.wake.write_all(&self.generation.to_le_bytes())?;
+        Ok(())
+    }
+
+    /// The copy has made a worker.
+    fn awake(&mut self, pid: u32) -> Result<()> {
+        (self.it.pid, self.stage) = (pid as i32, Stage::Works);
+        let Some(failure) = &self.failure else { return Ok(()) };
         let mut reply = Vec::new();
-        reply::failed(&mut reply, 0, &failure);
-        self.stage = Stage::Works;
-        self.failure = Some(failure);
+        reply::failed(&mut reply, 0, failure);
         self.tell(&Packet::Fail(&reply))
     }
 
-    fn kill(&self) {
-        kill(self.it.pid);
+    /// True if the worker has ended; waits for that if it `waits`.
+    fn has_ended(&mut self, waits: bool) -> bool {
+        let flags = if waits { 0 } else { libc::WNOHANG };
         // SAFETY: the process is a child of this one; no status is asked for.
-        unsafe { libc::waitpid(self.it.pid, std::ptr::null_mut(), 0) };
-        forget_libomp(self.it.pid);
+        if self.it.pid != 0 && unsafe { libc::waitpid(self.it.pid, std::ptr::null_mut(), flags) } != 0 {
+            forget_libomp(std::mem::take(&mut self.it.pid));
+        }
+        self.it.pid == 0
+    }
+
+    fn kill(&mut self) {
+        if self.it.pid != 0 {
+            kill(self.it.pid);
+            self.has_ended(true);
+        }
     }
 }
 
@@ -332,10 +374,11 @@ impl Relay {
             it,
             generation: 0,
             copy: None,
-            generations: 0,
             stage: Stage::Works,
             journal: Journal::new(keeps, spares.journal),
             unsent: VecDeque::new(),
+            later: Vec::new(),
+            due: Vec::new(),
             spares: spares.count,
             crash: None,
             failure: None,
@@ -366,7 +409,7 @@ impl Relay {
     pub fn begin(&mut self, worker: usize, packet: &Packet<'_>) -> Result<()> {
         let device = &mut self.devices[worker];
         device.tell(packet)?;
-        device.ask_for_copy(false)
+        device.ask_for_copy()
     }
 
     /// Passes on until the host has ended all devices.
@@ -429,6 +472,9 @@ impl Relay {
             moved |= self.listen(device)?;
             let prints = self.printing.iter().any(|p| p.0 == device);
             moved |= self.devices[device].feed(self.keeps, prints)?;
+            for reply in std::mem::take(&mut self.devices[device].due) {
+                self.forward(device, &reply)?;
+            }
         }
         Ok(moved)
     }
@@ -455,6 +501,9 @@ impl Relay {
             let (generation, packet) = Packet::parse(&packet[..len])?;
             if generation == self.devices[index].generation {
                 self.obey(index, packet)?;
+            } else if let Packet::Awake { pid } = packet {
+                // Another one was woken meanwhile.
+                kill(pid as i32);
             }
         }
         self.packet = packet;
@@ -464,7 +513,8 @@ impl Relay {
     fn obey(&mut self, index: usize, packet: Packet<'_>) -> Result<()> {
         let device = &mut self.devices[index];
         match packet {
-            Packet::Frozen { pid } => device.copied(pid),
+            Packet::Copied { pid } => device.copied(pid),
+            Packet::Awake { pid } => return device.awake(pid),
             Packet::Message(reply) => return self.reply(index, reply),
             Packet::Synchronous { id, bytes } => {
                 let Reply::Output { stream, bytes } = Reply::parse(bytes)? else {
@@ -518,6 +568,12 @@ impl Relay {
         };
         match device.journal.answer(seq, bytes) {
             Answer::New => self.forward(index, bytes)?,
+            Answer::Later => {
+                device.later.push((seq, bytes.to_vec()));
+                if device.is_free() {
+                    device.go_on();
+                }
+            }
             Answer::Known => {}
             Answer::Differs if device.failure.is_some() => {}
             Answer::Differs => return device.replace(not_the_same(), seq, false),
@@ -533,7 +589,7 @@ impl Relay {
     /// A worker sends a piece of bulk data.
     fn send(&mut self, index: usize, id: u32, lane: Lane, at: u64, len: u64) -> Result<()> {
         let device = &mut self.devices[index];
-        let Some(bytes) = read(device.it.pid, at, len) else { return self.look_after() };
+        let Some(bytes) = read(device.it.pid, at, len) else { return Ok(()) };
         let hash = if self.keeps { xxh3_64(&bytes) } else { 0 };
         match device.journal.send(lane, hash) {
             Asked::Done(before) if before != hash && device.failure.is_none() => {
@@ -612,52 +668,72 @@ impl Relay {
             self.kill_all();
             quit(0);
         }
-        for index in 0..self.devices.len() {
-            let device = &mut self.devices[index];
+        loop {
             let mut status = 0;
             // SAFETY: the status outlives the call.
-            if device.stage == Stage::Ended || unsafe { libc::waitpid(device.it.pid, &mut status, libc::WNOHANG) } <= 0
-            {
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+            if pid <= 0 {
+                return Ok(());
+            }
+            forget_libomp(pid);
+            if let Some(index) = self.devices.iter().position(|d| d.it.pid == pid) {
+                self.ended(index, status)?;
                 continue;
             }
-            forget_libomp(device.it.pid);
-            let open: Vec<u64> = device.journal.unanswered().collect();
-            if device.ends {
-                device.stage = Stage::Ended;
-                for seq in open {
-                    let mut reply = Vec::new();
-                    reply::begin_done(&mut reply, seq);
-                    self.forward(index, &reply)?;
+            for device in &mut self.devices {
+                if device.copy == Some(pid) {
+                    log::warning(format_args!("the spare of {} is lost: {}", device.name, how(status)));
+                    device.copy = None;
                 }
-            } else {
-                let failure = Failure { lost: true, text: ended(status), ..Failure::default() };
-                device.replace(failure, open.first().copied().unwrap_or(0), true)?;
+                if device.stage == Stage::Wakes {
+                    // It may be the one that was to be made.
+                    device.wake()?;
+                }
             }
+        }
+    }
+
+    /// A worker has ended.
+    fn ended(&mut self, index: usize, status: i32) -> Result<()> {
+        self.devices[index].it.pid = 0;
+        // What it has sent before.
+        while self.listen(index)? {}
+        let device = &mut self.devices[index];
+        if device.stage == Stage::Ended {
+            return Ok(());
+        }
+        let open: Vec<u64> = device.journal.unanswered().collect();
+        if !device.ends {
+            let failure = Failure { lost: true, text: how(status), ..Failure::default() };
+            return device.replace(failure, open.first().copied().unwrap_or(0), true);
+        }
+        device.stage = Stage::Ended;
+        for seq in open {
+            let mut reply = Vec::new();
+            reply::begin_done(&mut reply, seq);
+            self.forward(index, &reply)?;
         }
         Ok(())
     }
 
     /// The workers end by themselves; their copies do not.
-    fn end_workers(&self) {
+    fn end_workers(&mut self) {
         let since = Instant::now();
-        for device in &self.devices {
-            if let Some((copy, _)) = device.copy {
-                kill(copy);
-            }
-            // SAFETY: no status is asked for.
-            while unsafe { libc::waitpid(device.it.pid, std::ptr::null_mut(), libc::WNOHANG) } == 0 {
+        for device in &mut self.devices {
+            while !device.has_ended(false) {
                 if since.elapsed() > END_PATIENCE {
                     device.kill();
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
+        self.kill_all();
     }
 
-    fn kill_all(&self) {
-        for device in &self.devices {
+    fn kill_all(&mut self) {
+        for device in &mut self.devices {
             device.kill();
-            if let Some((copy, _)) = device.copy {
+            if let Some(copy) = device.copy.take() {
                 kill(copy);
             }
         }
@@ -666,13 +742,13 @@ impl Relay {
 
 fn not_the_same() -> Failure {
     let text = "its kernels do not give the same result each time (they may depend on the order of threads, on time, \
-                or on what is outside of the device), so that what was lost can't be done again; with \
-                OMPTARGET_MPI_JOURNAL=0 nothing has to be that the program has a result of";
+                or on what is outside of the device), so that what was lost can't be done again; a smaller \
+                OMPTARGET_MPI_JOURNAL leaves less to be done again";
     Failure { lost: true, text: text.into(), ..Failure::default() }
 }
 
 /// How a process ended, from its wait status.
-fn ended(status: i32) -> String {
+fn how(status: i32) -> String {
     if libc::WIFSIGNALED(status) {
         format!("its process was ended by signal {}", libc::WTERMSIG(status))
     } else {
@@ -690,7 +766,8 @@ fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// Copies from another process; none if that is not possible.
+/// Copies from another process; none if that has ended. No other reason is known why it could
+/// not be done, as the process itself gave the range.
 fn read(pid: i32, at: u64, len: u64) -> Option<Vec<u8>> {
     let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len as usize };
@@ -705,8 +782,7 @@ fn read(pid: i32, at: u64, len: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies to another process. One that has ended meanwhile will be noticed; no other reason
-/// is known why it could not be done, as the process itself gave the range.
+/// Copies to another process, unless that has ended.
 fn write(pid: i32, at: u64, bytes: &[u8]) {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: bytes.len() };

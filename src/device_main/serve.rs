@@ -369,8 +369,8 @@ impl Server {
             if looks.is_multiple_of(LOOKS) || idle.is_long() {
                 self.look_around(&idle);
                 self.preload(me);
-                if let Some((worker, generation)) = self.worker.as_ref().and_then(|w| Some((w, w.wanted()?))) {
-                    self.copy(me, worker, generation);
+                if let Some(worker) = self.worker.as_ref().filter(|w| w.copy_is_wanted()) {
+                    self.copy(me, worker);
                 }
                 if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
                     pulse = Instant::now();
@@ -546,7 +546,7 @@ impl Server {
     /// Leaves a sleeping copy of this process behind, if no other thread does anything; else
     /// the next look is soon.
     #[cold]
-    fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker, generation: u32) {
+    fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker) {
         // In the copy there is but this thread, and no lock must be one of another's.
         let locks = (self.resting.lock(), self.watcher.lock(), self.ready.lock(), self.output.lock());
         if self.spares.load(Ordering::Acquire) + 1 != self.threads.load(Ordering::Relaxed) || !locks.2.is_empty() {
@@ -560,10 +560,9 @@ impl Server {
             worker.copied(pid.max(0) as u32).unwrap_or_else(|e| self.die(&e));
             return;
         }
-        if worker.sleep(generation).is_err() {
+        if worker.sleep().is_err() {
             quit(1);
         }
-        die_with_parent();
         self.resting.lock().clear();
         *self.watcher.lock() = None;
         self.watched.store(false, Ordering::Relaxed);

@@ -2,10 +2,12 @@
 //! A worker: a process that is one device and has no MPI. The rank that it belongs to, its
 //! parent, speaks MPI for it (see [`super::relay`]).
 //!
-//! A worker can leave a copy of itself behind, made by `fork`, which sleeps until the rank
-//! wakes it: with the images at their addresses, the arena, the kernels' own heap, all as
-//! it was. What worker and copy change afterwards they do not share.
+//! A worker can leave a copy of itself behind, made by `fork`, with the images at their
+//! addresses, the arena, the kernels' own heap, all as it was. It sleeps; each time that the
+//! rank wakes it, it makes a worker of a further copy. What they change afterwards they do
+//! not share.
 
+use super::serve::quit;
 use crate::base::{Error, Result};
 use crate::link::Transport;
 use crate::link::bell::Bell;
@@ -15,22 +17,24 @@ use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{Failure, Reply};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A worker's end of what connects it with its rank; its copies have it too.
 pub struct Worker {
     socket: OwnedFd,
-    /// What a copy reads a byte from to wake up; its end is the rank's end.
+    /// Where a copy reads the generation of the worker that it shall make; its end is the
+    /// rank's end.
     wake: File,
     /// The rank's bell, if it has one.
     rank: Option<Bell>,
     generation: AtomicU32,
-    /// The generation of the copy that the rank wants, or 0.
-    wanted: AtomicU32,
+    /// The rank wants a copy.
+    wanted: AtomicBool,
     /// The last copy, whose rank ends it.
     last: AtomicI32,
     failure: OnceLock<Failure>,
@@ -39,14 +43,15 @@ pub struct Worker {
 impl Worker {
     /// A worker of the first generation.
     pub fn new(socket: OwnedFd, wake: File, rank: Option<Bell>) -> Arc<Worker> {
-        let (generation, wanted, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicI32::new(0));
+        let (generation, wanted, last) = (AtomicU32::new(0), AtomicBool::new(false), AtomicI32::new(0));
+        set_name(c"omp-worker");
         Arc::new(Worker { socket, wake, rank, generation, wanted, last, failure: OnceLock::new() })
     }
 
     fn send(&self, packet: &Packet<'_>) -> Result<()> {
         let mut bytes = Vec::with_capacity(PACKET_MAX);
         packet.write(self.generation.load(Ordering::Relaxed), &mut bytes);
-        send(&self.socket, &bytes, true)?;
+        send(&self.socket, &bytes, true).or_else(gone)?;
         if let Some(rank) = &self.rank {
             rank.ring();
         }
@@ -58,9 +63,9 @@ impl Worker {
         self.failure.get()
     }
 
-    /// The generation of the copy that the rank wants, if it wants one.
-    pub fn wanted(&self) -> Option<u32> {
-        Some(self.wanted.load(Ordering::Relaxed)).filter(|&generation| generation != 0)
+    /// True if the rank wants a copy.
+    pub fn copy_is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Tells that there is a copy, or by 0 that none can be made.
@@ -68,25 +73,64 @@ impl Worker {
     /// # Errors
     /// The rank is gone.
     pub fn copied(&self, pid: u32) -> Result<()> {
-        self.wanted.store(0, Ordering::Relaxed);
+        self.wanted.store(false, Ordering::Relaxed);
         let last = self.last.swap(pid as i32, Ordering::Relaxed);
         if last > 0 {
             // SAFETY: no status is asked for.
             unsafe { libc::waitpid(last, std::ptr::null_mut(), libc::WNOHANG) };
         }
-        self.send(&Packet::Frozen { pid })
+        self.send(&Packet::Copied { pid })
     }
 
-    /// In a copy: sleeps until the rank wakes it.
+    /// In a copy: sleeps. Returns in each process that it makes of itself when the rank wakes
+    /// it; a child of the rank, as is a copy whose worker has ended.
     ///
     /// # Errors
     /// The rank is gone.
-    pub fn sleep(&self, generation: u32) -> Result<()> {
-        self.generation.store(generation, Ordering::Relaxed);
-        self.wanted.store(0, Ordering::Relaxed);
+    pub fn sleep(&self) -> Result<()> {
+        self.wanted.store(false, Ordering::Relaxed);
         self.last.store(0, Ordering::Relaxed);
-        (&self.wake).read_exact(&mut [0]).map_err(|_| Error::Told)
+        set_name(c"omp-spare");
+        loop {
+            let mut generation = [0; 4];
+            (&self.wake).read_exact(&mut generation).map_err(|_| Error::Told)?;
+            if fork_orphan() {
+                self.generation.store(u32::from_le_bytes(generation), Ordering::Relaxed);
+                set_name(c"omp-worker");
+                return self.send(&Packet::Awake { pid: std::process::id() });
+            }
+        }
     }
+}
+
+/// Ends this process if its rank is gone.
+fn gone<T>(e: Error) -> Result<T> {
+    if e == Error::Told { quit(1) } else { Err(e) }
+}
+
+/// Makes a process that is a child of this one's subreaper; true in that. Without memory for
+/// it there is none, which the subreaper notices.
+fn fork_orphan() -> bool {
+    // SAFETY: the only thread of this process. The child has nothing to put in order when it
+    // ends; no status is asked for.
+    unsafe {
+        match libc::fork() {
+            0 => match libc::fork() {
+                0 => true,
+                child => libc::_exit(i32::from(child < 0)),
+            },
+            child => {
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                false
+            }
+        }
+    }
+}
+
+/// What `ps` and `top` call this process.
+fn set_name(name: &CStr) {
+    // SAFETY: a C string, of which the system copies 15 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// The [`Transport`] of a worker.
@@ -121,9 +165,9 @@ impl Channel {
         self.next
     }
 
-    /// Reads what the rank has sent.
+    /// Reads what the rank has sent. Where that is gone, so is this process.
     fn read(&mut self) -> Result<()> {
-        while let Some(len) = receive(&self.worker.socket, &mut self.packet, false)? {
+        while let Some(len) = receive(&self.worker.socket, &mut self.packet, false).or_else(gone)? {
             let (generation, packet) = Packet::parse(&self.packet[..len])?;
             if generation != self.worker.generation.load(Ordering::Relaxed) {
                 continue;
@@ -133,7 +177,7 @@ impl Channel {
                 Packet::Done { id, len } => {
                     self.done.insert(u64::from(id), len as usize);
                 }
-                Packet::Freeze { generation } => self.worker.wanted.store(generation, Ordering::Relaxed),
+                Packet::Copy => self.worker.wanted.store(true, Ordering::Relaxed),
                 Packet::Fail(reply) => {
                     if let Reply::Failed { failure, .. } = Reply::parse(reply)? {
                         let _ = self.worker.failure.set(failure);

@@ -26,12 +26,14 @@ pub enum Packet<'a> {
     Receive { id: u32, rank: u32, tag: u32, at: u64, len: u64 },
     /// 6, to a worker: what it asked for under this number is done.
     Done { id: u32, len: u64 },
-    /// 7, to a worker: it leaves a copy of itself behind, of this generation.
-    Freeze { generation: u32 },
-    /// 8, from a worker: the copy's process id.
-    Frozen { pid: u32 },
+    /// 7, to a worker: it leaves a sleeping copy of itself behind.
+    Copy,
+    /// 8, from a worker: the copy's process id, or 0 if none could be made.
+    Copied { pid: u32 },
     /// 9, to a worker: whatever it is told fails for the reason in this reply.
     Fail(&'a [u8]),
+    /// 10, from a worker that a copy has become: its process id.
+    Awake { pid: u32 },
 }
 
 impl<'a> Packet<'a> {
@@ -54,9 +56,10 @@ impl<'a> Packet<'a> {
             Packet::Send { id, rank, tag, at, len } => begin(4, &[id, rank, tag], &[at, len], &[]),
             Packet::Receive { id, rank, tag, at, len } => begin(5, &[id, rank, tag], &[at, len], &[]),
             Packet::Done { id, len } => begin(6, &[id], &[len], &[]),
-            Packet::Freeze { generation } => begin(7, &[generation], &[], &[]),
-            Packet::Frozen { pid } => begin(8, &[pid], &[], &[]),
+            Packet::Copy => begin(7, &[], &[], &[]),
+            Packet::Copied { pid } => begin(8, &[pid], &[], &[]),
             Packet::Fail(reply) => begin(9, &[], &[], reply),
+            Packet::Awake { pid } => begin(10, &[pid], &[], &[]),
         }
     }
 
@@ -79,9 +82,10 @@ impl<'a> Packet<'a> {
             4 => Packet::Send { id: r.u32()?, rank: r.u32()?, tag: r.u32()?, at: r.u64()?, len: r.u64()? },
             5 => Packet::Receive { id: r.u32()?, rank: r.u32()?, tag: r.u32()?, at: r.u64()?, len: r.u64()? },
             6 => Packet::Done { id: r.u32()?, len: r.u64()? },
-            7 => Packet::Freeze { generation: r.u32()? },
-            8 => Packet::Frozen { pid: r.u32()? },
+            7 => Packet::Copy,
+            8 => Packet::Copied { pid: r.u32()? },
             9 => Packet::Fail(r.bytes(r.0.len())?),
+            10 => Packet::Awake { pid: r.u32()? },
             kind => return Err(Error::new(format!("unknown kind {kind} of packet"))),
         };
         if !r.0.is_empty() {
@@ -109,9 +113,10 @@ mod tests {
                 Packet::Send { id: n, rank, tag, at, len },
                 Packet::Receive { id: n, rank, tag, at, len },
                 Packet::Done { id: n, len },
-                Packet::Freeze { generation: n },
-                Packet::Frozen { pid: n },
+                Packet::Copy,
+                Packet::Copied { pid: n },
                 Packet::Fail(&bytes),
+                Packet::Awake { pid: n },
             ] {
                 packet.write(generation, &mut out);
                 prop_assert!(out.len() <= bytes.len() + PACKET_MAX - MESSAGE_MAX + 32);
