@@ -20,6 +20,8 @@
 //! | 0 | [`base`] | a clock, errors, log lines, settings, facts of the node, ELF reading |
 
 pub mod base;
+#[cfg(test)]
+mod both_ends;
 pub mod device_main;
 pub mod ffi;
 pub mod launcher;

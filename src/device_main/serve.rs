@@ -76,6 +76,8 @@ pub struct Server {
     preload: Mutex<Option<Vec<u8>>>,
     stubs: Mutex<Stubs>,
     executor: Box<dyn Executor>,
+    /// Ends the device, see [`quit`].
+    quit: fn(i32) -> !,
     output: Mutex<Output>,
     /// The device's own standard error.
     stderr: std::fs::File,
@@ -120,13 +122,14 @@ struct Me {
 
 impl Server {
     /// A device of the program at rank `host`, whose process is `host_process` if it
-    /// runs on this node. A worker has no more than its rank.
+    /// runs on this node. A worker has no more than its rank. Its executor runs kernels, and
+    /// `quit` ends it: a process of its own by [`quit`].
     pub fn new(
         link: Link,
         (host, host_process): (usize, Option<OwnedFd>),
         worker: Option<Arc<Worker>>,
         pace: Pace,
-        executor: Box<dyn Executor>,
+        (executor, quit): (Box<dyn Executor>, fn(i32) -> !),
         (output, stderr): (Output, std::fs::File),
     ) -> Arc<Server> {
         Arc::new(Server {
@@ -140,6 +143,7 @@ impl Server {
             preload: Mutex::default(),
             stubs: Mutex::default(),
             executor,
+            quit,
             output: Mutex::new(output),
             stderr,
             schedule: Mutex::default(),
@@ -203,7 +207,7 @@ impl Server {
         }
         let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", crate::base::node::host_name());
         let _ = (&self.stderr).write_all(line.as_bytes());
-        quit(1)
+        (self.quit)(1)
     }
 
     // ---- roles -----------------------------------------------------------------
@@ -533,13 +537,13 @@ impl Server {
         // MPI unloads libraries when it ends: not while another thread loads some.
         let _loading = self.preload.lock();
         self.link.finish();
-        quit(0)
+        (self.quit)(0)
     }
 
     /// Ends the device if its host is no more. (On another node the launcher does so.)
     fn check_host(&self) {
         if host_has_ended(self.host_process.as_ref()) {
-            quit(0);
+            (self.quit)(0);
         }
     }
 
