@@ -10,5 +10,6 @@ pub mod log;
 pub mod manual;
 pub mod node;
 pub mod settings;
+pub mod sync;
 
 pub use error::{Error, Result};

@@ -9,6 +9,7 @@ mod journal;
 mod memory;
 pub(crate) mod output;
 mod relay;
+mod role;
 mod schedule;
 pub(crate) mod serve;
 mod stubs;
