@@ -365,6 +365,7 @@ fn a_long_kernel_does_not_stop_the_receiving() {
             let mut receives = true;
             for _ in 0..short {
                 let role = threads.role.begin_long();
+                thread::yield_now();
                 receives = threads.role.end_long(role);
             }
             if receives {
