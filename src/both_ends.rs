@@ -716,7 +716,7 @@ fn cases() -> impl Strategy<Value = Case> {
 fn any_program_gets_what_it_would_get_from_plain_memory() {
     // The same ones each time, but for the order of threads.
     let asked = std::env::var_os("PROPTEST_CASES").map(|_| Config::default());
-    let fixed = Config { cases: 100, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let fixed = Config { cases: 60, rng_seed: RngSeed::Fixed(1), ..Config::default() };
     let config = Config { failure_persistence: None, max_shrink_iters: 200, ..asked.unwrap_or(fixed) };
     let result = TestRunner::new(config).run(&cases(), |case| {
         let (done, ended) = mpsc::channel::<()>();
@@ -732,4 +732,38 @@ fn any_program_gets_what_it_would_get_from_plain_memory() {
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Copies to one place on another device come there in the order in which a queue does them.
+#[test]
+fn copies_to_another_device_do_not_overtake_each_other() {
+    let quiet = Case {
+        seed: 0,
+        devices: 2,
+        frame: usize::MAX,
+        fragment: 1 << 20,
+        crowded: false,
+        bells: true,
+        trace: false,
+        cut: None,
+        threads: Vec::new(),
+    };
+    for seed in 1..=40 {
+        let job = JobOf::start(&Case { seed, ..quiet.clone() }).unwrap();
+        let mut program = Program::new(&job.devices, seed);
+        for (device, size) in [(0, 20_000), (0, 20_000), (0, 50), (0, 20_000), (1, 20_000)] {
+            let buffer = program.alloc(device, size).unwrap();
+            program.buffers.push(buffer);
+            program.submit(0, program.buffers.len() - 1, 0..size).unwrap();
+        }
+        program.settle(4).unwrap();
+        for from in [0, 1, 2, 3, 1, 2] {
+            program.buffers[4].user = None;
+            program.copy(0, (from, 0), (4, 0), 20_000.min(program.buffers[from].bytes.len())).unwrap();
+        }
+        program.settle(4).unwrap();
+        program.retrieve(0, 4, 0..20_000).unwrap();
+        (0..program.lines.len()).for_each(|line| program.synchronize(line).unwrap());
+        job.finish();
+    }
 }

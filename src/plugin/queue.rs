@@ -38,6 +38,8 @@ pub struct Open {
     pub last: u64,
     /// No message of this use of the queue was sent yet.
     pub fresh: bool,
+    /// What receives its copies to other devices: a queue on each.
+    pub ends: Vec<Arc<Queue>>,
     /// What was asked of the queue, if that is watched.
     pub notes: Notes,
 }
@@ -48,6 +50,7 @@ impl Open {
         self.message.clear();
         self.targets.clear();
         self.events.clear();
+        self.ends.clear();
         self.reply = 0;
         self.last = 0;
         self.fresh = true;
