@@ -9,6 +9,7 @@ use omptarget_mpi::base::settings::Settings;
 use omptarget_mpi::plugin::space;
 use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
+use omptarget_mpi::wire::packet::Packet;
 use omptarget_mpi::wire::record::{Record, Records};
 use omptarget_mpi::wire::reply::{self, Reply};
 use omptarget_mpi::wire::{MESSAGE_MAX, PROTOCOL};
@@ -19,11 +20,22 @@ use std::sync::LazyLock;
 /// A message: the first byte chooses its kind. What is read must survive being written.
 pub fn wire(input: &[u8]) -> bool {
     let Some((kind, bytes)) = input.split_first() else { return false };
-    match kind % 3 {
-        0 => commands(bytes),
-        1 => reply(bytes),
+    match kind {
+        b'p' => packet(bytes),
+        _ if kind % 3 == 0 => commands(bytes),
+        _ if kind % 3 == 1 => reply(bytes),
         _ => hello(bytes) | hello(&own_version(bytes)),
     }
+}
+
+/// A packet between a rank and its worker. There is one way to write one, but for a flag.
+fn packet(bytes: &[u8]) -> bool {
+    let Ok((generation, packet)) = Packet::parse(bytes) else { return false };
+    let mut copy = Vec::new();
+    packet.write(generation, &mut copy);
+    assert_eq!(copy.len(), bytes.len());
+    assert_eq!(Packet::parse(&copy), Ok((generation, packet)));
+    true
 }
 
 fn commands(bytes: &[u8]) -> bool {

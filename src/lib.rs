@@ -18,6 +18,8 @@
 //! | 2 | [`wire`] | every message, defined once, with its validator |
 //! | 1 | [`mpi`] | the only place that names MPI |
 //! | 0 | [`base`] | a clock, errors, log lines, settings, facts of the node, ELF reading |
+//!
+//! `both_ends.rs` tests host and device side against each other.
 
 pub mod base;
 #[cfg(test)]
