@@ -576,7 +576,12 @@ impl<'a> Program<'a> {
         self.lines[line].reads.push((room, wanted));
         let from = self.buffers[buffer].at + part.start as u64;
         // SAFETY: what is read to is kept.
-        unsafe { self.device(line).retrieve(&queue, to, from, part.len() as u64) }
+        let asked = unsafe { self.device(line).retrieve(&queue, to, from, part.len() as u64) };
+        if asked.is_err() {
+            // Whatever comes, nobody was promised it.
+            self.submitted.extend(self.lines[line].reads.pop().map(|(room, _)| room));
+        }
+        asked
     }
 
     fn fill(&mut self, line: usize, buffer: usize, part: Range<usize>, len: usize) -> Result<()> {
