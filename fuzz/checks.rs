@@ -3,21 +3,39 @@
 //! these functions. Each returns whether the bytes were valid, and panics at a bug.
 
 use omptarget_mpi::base::elf::{self, Image};
-use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer};
+use omptarget_mpi::base::hosts::{self, Host};
+use omptarget_mpi::base::name;
+use omptarget_mpi::base::settings::Settings;
+use omptarget_mpi::plugin::space;
+use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
+use omptarget_mpi::wire::packet::Packet;
 use omptarget_mpi::wire::record::{Record, Records};
 use omptarget_mpi::wire::reply::{self, Reply};
 use omptarget_mpi::wire::{MESSAGE_MAX, PROTOCOL};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::LazyLock;
 
 /// A message: the first byte chooses its kind. What is read must survive being written.
 pub fn wire(input: &[u8]) -> bool {
     let Some((kind, bytes)) = input.split_first() else { return false };
-    match kind % 3 {
-        0 => commands(bytes),
-        1 => reply(bytes),
+    match kind {
+        b'p' => packet(bytes),
+        _ if kind % 3 == 0 => commands(bytes),
+        _ if kind % 3 == 1 => reply(bytes),
         _ => hello(bytes) | hello(&own_version(bytes)),
     }
+}
+
+/// A packet between a rank and its worker. There is one way to write one, but for a flag.
+fn packet(bytes: &[u8]) -> bool {
+    let Ok((generation, packet)) = Packet::parse(bytes) else { return false };
+    let mut copy = Vec::new();
+    packet.write(generation, &mut copy);
+    assert_eq!(copy.len(), bytes.len());
+    assert_eq!(Packet::parse(&copy), Ok((generation, packet)));
+    true
 }
 
 fn commands(bytes: &[u8]) -> bool {
@@ -132,4 +150,76 @@ pub fn image(bytes: &[u8]) -> bool {
         assert!(!name.is_empty() && span.contains(&symbol.value), "{name}: {symbol:x?} in {span:x?}");
     }
     true
+}
+
+/// Text: the first byte chooses its kind.
+pub fn text(input: &[u8]) -> bool {
+    let Some((kind, bytes)) = input.split_first() else { return false };
+    let text = String::from_utf8_lossy(bytes);
+    match kind % 6 {
+        0 => hosts::parse_list(&text).is_ok_and(|hosts| place(&hosts, bytes)),
+        1 => hosts::parse_lines(&text).is_ok_and(|hosts| place(&hosts, bytes)),
+        2 => settings(bytes),
+        3 => libraries(bytes).iter().all(|(name, path)| !name.contains(['\t', '\n']) && !path.contains('\n')),
+        4 => mapping(&text),
+        _ => kernels(&text),
+    }
+}
+
+/// Places some devices on hosts: as many as are asked for, on none more than it may have.
+fn place(hosts: &[Host], bytes: &[u8]) -> bool {
+    let number = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
+    for host in hosts {
+        assert!(!host.name.is_empty() && host.slots.is_none_or(|n| (1..=65_536).contains(&n)), "{host:?}");
+    }
+    let wanted = [(None, None), (number(0), None), (None, number(1)), (number(2), number(3)), (Some(7), None)];
+    let (devices, per_node) = wanted[bytes.len() % wanted.len()];
+    let (devices, per_node) = (devices.filter(|&n| n > 0), per_node.filter(|&n| n > 0));
+    let Ok((n, placed)) = hosts::place(hosts, devices, per_node) else { return false };
+    assert!((1..=65_536).contains(&n) && devices.is_none_or(|d| d == n));
+    assert_eq!(placed.iter().map(|p| p.1).sum::<u32>(), if hosts.is_empty() { 0 } else { n });
+    assert!(placed.len() <= hosts.len() && placed.iter().all(|p| p.1 > 0));
+    true
+}
+
+/// The value of every variable, one a line. What they make is within what the README says.
+fn settings(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|&b| b == b'\n');
+    let names =
+        ["BIND", "START_TIMEOUT", "MEMORY", "FRAGMENT_SIZE", "STATS", "TRACE", "TRACE_EVENTS", "DEVICES", "HOSTS"];
+    let values = names.map(|name| (format!("OMPTARGET_MPI_{name}"), lines.next().map(<[u8]>::to_vec)));
+    let get = |name: &str| values.iter().find(|v| v.0 == name)?.1.clone().filter(|v| !v.is_empty());
+    let settings = match Settings::read(|name| get(name).map(OsString::from_vec)) {
+        Ok(settings) => settings,
+        Err(e) => {
+            assert!(e.to_string().contains("OMPTARGET_MPI_"), "{e}");
+            return false;
+        }
+    };
+    assert!((1..=86_400).contains(&settings.start_timeout.as_secs()), "{settings:?}");
+    assert!(settings.memory.is_none_or(|n| (1 << 20..=1 << 44).contains(&n)), "{settings:?}");
+    assert!((4096..=1 << 30).contains(&settings.fragment), "{settings:?}");
+    assert!(settings.devices.is_none_or(|n| (1..=65_536).contains(&n)), "{settings:?}");
+    true
+}
+
+/// What lies at an address: the first line's, in hexadecimal digits; the rest are the maps.
+fn mapping(text: &str) -> bool {
+    let (address, maps) = text.split_once('\n').unwrap_or((text, ""));
+    let found = space::mapping_at(maps, u64::from_str_radix(address, 16).unwrap_or(1 << 20));
+    assert!(found.as_ref().is_none_or(|what| what.starts_with('[') || maps.contains(what.as_str())));
+    found.is_some()
+}
+
+/// Kernels' names, one a line: each has one, and those of different kernels of one file are
+/// told apart.
+fn kernels(text: &str) -> bool {
+    let symbols: Vec<String> = text.lines().map(str::to_string).collect();
+    let names = name::of_kernels(&symbols);
+    assert_eq!(names.len(), symbols.len());
+    for (name, symbol) in names.iter().zip(&symbols) {
+        assert!(!name.is_empty() || symbol.is_empty());
+        assert!(symbol.starts_with("__omp_offloading_") || name == symbol);
+    }
+    names != symbols
 }

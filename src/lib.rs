@@ -18,8 +18,12 @@
 //! | 2 | [`wire`] | every message, defined once, with its validator |
 //! | 1 | [`mpi`] | the only place that names MPI |
 //! | 0 | [`base`] | a clock, errors, log lines, settings, facts of the node, ELF reading |
+//!
+//! `both_ends.rs` tests host and device side against each other.
 
 pub mod base;
+#[cfg(test)]
+mod both_ends;
 pub mod device_main;
 pub mod ffi;
 pub mod launcher;

@@ -27,3 +27,8 @@ fn messages() {
 fn images() {
     replay("image", checks::image);
 }
+
+#[test]
+fn texts() {
+    replay("text", checks::text);
+}

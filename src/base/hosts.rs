@@ -30,9 +30,16 @@ pub fn parse_list(list: &str) -> Result<Vec<Host>> {
 pub fn read_file(path: &Path) -> Result<Vec<Host>> {
     let in_file = |e: Error| e.context(path.display());
     let text = std::fs::read_to_string(path).map_err(|e| in_file(e.into()))?;
+    parse_lines(&text).map_err(in_file)
+}
+
+/// Reads what such a file holds.
+///
+/// # Errors
+/// A line's.
+pub fn parse_lines(text: &str) -> Result<Vec<Host>> {
     let lines = text.lines().map(|l| l.split('#').next().unwrap_or("").trim()).filter(|l| !l.is_empty());
-    let hosts: Result<Vec<Host>> = lines.map(parse_host).collect();
-    hosts.map_err(in_file)
+    lines.map(parse_host).collect()
 }
 
 fn parse_host(text: &str) -> Result<Host> {
@@ -90,16 +97,21 @@ pub fn is_same(a: &str, b: &str) -> bool {
 /// # Errors
 /// More devices than the hosts may have.
 pub fn place(hosts: &[Host], devices: Option<u32>, per_node: Option<u32>) -> Result<(u32, Vec<(String, u32)>)> {
+    let sum = |numbers: &mut dyn Iterator<Item = u32>| numbers.fold(0, u32::saturating_add);
+    let job = |n: u32| match MOST.contains(&n) {
+        true => Ok(n),
+        false => Err(Error::new(format!("{n} devices are more than a job can have, which is {}", MOST.end()))),
+    };
     if hosts.is_empty() {
-        return Ok((devices.or(per_node).unwrap_or(1), Vec::new()));
+        return Ok((job(devices.or(per_node).unwrap_or(1))?, Vec::new()));
     }
     let free = hosts.iter().filter(|h| h.slots.is_none()).count() as u32;
-    let taken: u32 = hosts.iter().filter_map(|h| h.slots).sum();
+    let taken = sum(&mut hosts.iter().filter_map(|h| h.slots));
     // Who gives only the total wants it shared out.
     let share = devices.map_or(1, |n| n.saturating_sub(taken).div_ceil(free.max(1)));
     let most = |h: &Host| h.slots.or(per_node).unwrap_or(share);
-    let room: u32 = hosts.iter().map(most).sum();
-    let n = devices.unwrap_or(room);
+    let room = sum(&mut hosts.iter().map(most));
+    let n = job(devices.unwrap_or(room))?;
     if n > room {
         return Err(Error::new(format!("{n} devices do not fit on the hosts, which may have {room}")));
     }
@@ -140,6 +152,9 @@ mod tests {
         assert_eq!(placed("a:2,b:2", Some(5), None), "5 devices do not fit on the hosts, which may have 4");
         assert_eq!(place(&[], None, None).unwrap(), (1, vec![]));
         assert_eq!(place(&[], None, Some(4)).unwrap(), (4, vec![]));
+        let too_many = "4294967295 devices are more than a job can have, which is 65536";
+        assert_eq!(placed("a,b", None, Some(u32::MAX)), too_many);
+        assert_eq!(placed("a:65536,b", Some(u32::MAX), None), too_many);
     }
 
     #[test]

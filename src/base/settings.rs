@@ -90,7 +90,11 @@ impl Settings {
         Self::read(|name| std::env::var_os(name))
     }
 
-    fn read(get_os: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
+    /// Reads variables that `get_os` knows by name.
+    ///
+    /// # Errors
+    /// As [`Settings::from_env`].
+    pub fn read(get_os: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
         let mut s = Settings::default();
         let get = |name: &str| get_os(name).map(|v| v.to_string_lossy().into_owned());
         if let Some(v) = get("OMPTARGET_MPI_BIND") {

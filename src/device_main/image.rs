@@ -3,6 +3,7 @@
 
 use crate::base::node::memfd;
 use crate::base::{Error, Result, elf, node};
+use crate::wire::command::libraries;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::collections::BTreeMap;
@@ -91,13 +92,6 @@ fn set_up_streams(library: &Library) {
             init((&raw mut object).cast());
         }
     }
-}
-
-/// Reads a list of libraries: of each its name and where the host has it.
-fn libraries(list: &[u8]) -> BTreeMap<String, String> {
-    let list = String::from_utf8_lossy(list);
-    let lines = list.lines().filter_map(|line| line.split_once('\t'));
-    lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
 }
 
 /// Loads libraries in the order of their names, which has libomp before libomptarget: this

@@ -2,15 +2,16 @@
 //! The device side: a process that executes what its host sends, until the host ends.
 
 mod check;
-mod executor;
+pub(crate) mod executor;
 mod fault;
 mod image;
 mod journal;
 mod memory;
-mod output;
+pub(crate) mod output;
 mod relay;
+mod role;
 mod schedule;
-mod serve;
+pub(crate) mod serve;
 mod stubs;
 mod watch;
 mod work;
@@ -184,7 +185,7 @@ fn execute(
     let (output, stderr) = output::Output::capture()?;
     fault::watch(stderr.as_raw_fd());
     let executor = Box::new(executor::InProcess);
-    serve::Server::new(link, host, worker, pace, executor, (output, stderr)).run()
+    serve::Server::new(link, host, worker, pace, (executor, serve::quit), (output, stderr)).run()
 }
 
 /// A handle of the host's process that tells when it has ended.

@@ -38,6 +38,14 @@ struct Sink {
 }
 
 impl Output {
+    /// Files in memory that nobody prints to yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn empty() -> Result<Output> {
+        Ok(Output { sinks: [Sink::new(Stream::Out)?, Sink::new(Stream::Err)?] })
+    }
+
     /// Puts files in memory in the place of descriptors 1 and 2; returns the old
     /// standard error, for messages of the device itself.
     ///
@@ -51,7 +59,7 @@ impl Output {
                 fd => File::from_raw_fd(fd),
             }
         };
-        let output = Output { sinks: [Sink::new(Stream::Out)?, Sink::new(Stream::Err)?] };
+        let output = Output::empty()?;
         unsafe extern "C" {
             static stdout: *mut libc::FILE;
         }

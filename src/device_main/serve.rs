@@ -2,14 +2,13 @@
 //! The serve loop: threads that receive messages and execute them.
 //!
 //! One thread receives, and executes what it receives at once. Before it calls a kernel
-//! it says so in `role`; if it has not come back after some tens of microseconds, the
+//! it says so in its [`Role`]; if it has not come back after some tens of microseconds, the
 //! watching thread takes the role over and receives in its place. So a short kernel
 //! costs no hand-over, and a long one holds nothing up. A thread that comes back from a
 //! kernel and finds its role taken finishes its message and becomes a spare.
 //!
 //! Invariants:
-//! - `role` is even while its thread receives and odd while that thread is in something
-//!   long; only the receiver makes it odd, and whoever makes it even again receives.
+//! - One thread at a time receives, see [`Role`].
 //! - A message that may be executed is in exactly one place: on a thread, in `ready`, in
 //!   the schedule, in a transfer's completion, or in the slot of a running kernel.
 //! - Messages are scheduled inside `Link::drive`, one after the other as they arrive.
@@ -19,6 +18,7 @@ use super::fault;
 use super::image::{self, Image, Parcel};
 use super::memory::Memory;
 use super::output::{self, Output};
+use super::role::Role;
 use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
 use super::watch::Watch;
@@ -39,7 +39,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,8 @@ pub struct Server {
     preload: Mutex<Option<Vec<u8>>>,
     stubs: Mutex<Stubs>,
     executor: Box<dyn Executor>,
+    /// Ends the device, see [`quit`].
+    quit: fn(i32) -> !,
     output: Mutex<Output>,
     /// The device's own standard error.
     stderr: std::fs::File,
@@ -83,14 +85,12 @@ pub struct Server {
     ready: Mutex<VecDeque<Box<Work>>>,
     /// Of `ready`, for a glance without its lock.
     ready_len: AtomicUsize,
-    role: AtomicU64,
+    role: Role,
     threads: AtomicUsize,
     /// Threads that do nothing, the watching one included.
     spares: AtomicUsize,
     resting: Mutex<Vec<Thread>>,
     watched: AtomicBool,
-    watcher_rests: AtomicBool,
-    watcher: Mutex<Option<Thread>>,
     /// When a thread left the host's core.
     left: Mutex<Instant>,
     /// A kernel crashed: nothing is executed any more.
@@ -120,13 +120,14 @@ struct Me {
 
 impl Server {
     /// A device of the program at rank `host`, whose process is `host_process` if it
-    /// runs on this node. A worker has no more than its rank.
+    /// runs on this node. A worker has no more than its rank. Its executor runs kernels, and
+    /// `quit` ends it: a process of its own by [`quit`].
     pub fn new(
         link: Link,
         (host, host_process): (usize, Option<OwnedFd>),
         worker: Option<Arc<Worker>>,
         pace: Pace,
-        executor: Box<dyn Executor>,
+        (executor, quit): (Box<dyn Executor>, fn(i32) -> !),
         (output, stderr): (Output, std::fs::File),
     ) -> Arc<Server> {
         Arc::new(Server {
@@ -140,18 +141,17 @@ impl Server {
             preload: Mutex::default(),
             stubs: Mutex::default(),
             executor,
+            quit,
             output: Mutex::new(output),
             stderr,
             schedule: Mutex::default(),
             ready: Mutex::default(),
             ready_len: AtomicUsize::new(0),
-            role: AtomicU64::new(0),
+            role: Role::default(),
             threads: AtomicUsize::new(0),
             spares: AtomicUsize::new(0),
             resting: Mutex::default(),
             watched: AtomicBool::new(false),
-            watcher_rests: AtomicBool::new(false),
-            watcher: Mutex::default(),
             left: Mutex::new(Instant::now()),
             lost: AtomicBool::new(false),
             farewell: Mutex::default(),
@@ -203,7 +203,7 @@ impl Server {
         }
         let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", crate::base::node::host_name());
         let _ = (&self.stderr).write_all(line.as_bytes());
-        quit(1)
+        (self.quit)(1)
     }
 
     // ---- roles -----------------------------------------------------------------
@@ -211,26 +211,13 @@ impl Server {
     /// Marks the start of something that may take long.
     #[inline]
     fn begin_long(&self, me: &Me) -> u64 {
-        if !me.receiving {
-            return 0;
-        }
-        let role = self.role.load(Ordering::Relaxed) + 1;
-        // SeqCst against `watch`: either it sees the role or we see that it rests.
-        self.role.store(role, Ordering::SeqCst);
-        if self.watcher_rests.load(Ordering::SeqCst)
-            && let Some(watcher) = &*self.watcher.lock()
-        {
-            watcher.unpark();
-        }
-        role
+        if me.receiving { self.role.begin_long() } else { 0 }
     }
 
     /// Marks its end; the calling thread may find that it is no receiver any more.
     #[inline]
     fn end_long(&self, me: &mut Me, role: u64) {
-        if me.receiving {
-            me.receiving = self.role.compare_exchange(role, role + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        }
+        me.receiving = me.receiving && self.role.end_long(role);
     }
 
     /// Waits until there is something to do for a thread that does not receive, does
@@ -283,25 +270,19 @@ impl Server {
     /// Watches the receiver; true if its role was taken over, false if there is
     /// something to execute.
     fn watch(&self) -> bool {
-        *self.watcher.lock() = Some(std::thread::current());
+        self.role.begin_watch();
         let (mut last, mut since) = (0, Instant::now());
         loop {
             if !self.none_ready() && self.spares.load(Ordering::Relaxed) > 1 {
                 return false;
             }
-            let role = self.role.load(Ordering::SeqCst);
+            let role = self.role.look();
             if role != last {
                 (last, since) = (role, Instant::now());
-            } else if role % 2 == 1 {
-                if self.role.compare_exchange(role, role + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                    return true;
-                }
+            } else if self.role.take_over(role) {
+                return true;
             } else if since.elapsed() > REST {
-                self.watcher_rests.store(true, Ordering::SeqCst);
-                if self.role.load(Ordering::SeqCst) == role && self.none_ready() {
-                    std::thread::park();
-                }
-                self.watcher_rests.store(false, Ordering::SeqCst);
+                self.role.rest(role, || self.none_ready());
                 continue;
             }
             std::thread::sleep(WATCH);
@@ -311,9 +292,7 @@ impl Server {
     /// Lets a spare thread execute what is ready.
     fn hand_out(&self) {
         self.wake_one();
-        if let Some(watcher) = self.watcher.lock().as_ref().filter(|_| self.watcher_rests.load(Ordering::SeqCst)) {
-            watcher.unpark();
-        }
+        self.role.wake_watcher();
     }
 
     #[inline]
@@ -335,7 +314,7 @@ impl Server {
     fn with_ready<R>(&self, change: impl FnOnce(&mut VecDeque<Box<Work>>) -> R) -> R {
         let mut ready = self.ready.lock();
         let result = change(&mut ready);
-        // SeqCst against `watch`, which must not rest while something is ready.
+        // SeqCst against `Role::rest`, which must not be entered while something is ready.
         self.ready_len.store(ready.len(), Ordering::SeqCst);
         result
     }
@@ -533,13 +512,13 @@ impl Server {
         // MPI unloads libraries when it ends: not while another thread loads some.
         let _loading = self.preload.lock();
         self.link.finish();
-        quit(0)
+        (self.quit)(0)
     }
 
     /// Ends the device if its host is no more. (On another node the launcher does so.)
     fn check_host(&self) {
         if host_has_ended(self.host_process.as_ref()) {
-            quit(0);
+            (self.quit)(0);
         }
     }
 
@@ -548,7 +527,7 @@ impl Server {
     #[cold]
     fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker) {
         // In the copy there is but this thread, and no lock must be one of another's.
-        let locks = (self.resting.lock(), self.watcher.lock(), self.ready.lock(), self.output.lock());
+        let locks = (self.resting.lock(), self.role.lock(), self.ready.lock(), self.output.lock());
         if self.spares.load(Ordering::Acquire) + 1 != self.threads.load(Ordering::Relaxed) || !locks.2.is_empty() {
             return;
         }
@@ -564,10 +543,8 @@ impl Server {
             quit(1);
         }
         self.resting.lock().clear();
-        *self.watcher.lock() = None;
+        self.role.reset();
         self.watched.store(false, Ordering::Relaxed);
-        self.watcher_rests.store(false, Ordering::Relaxed);
-        self.role.store(0, Ordering::Relaxed);
         self.spares.store(0, Ordering::Relaxed);
         self.threads.store(1, Ordering::Relaxed);
         *me = Me { slot: 0, receiving: true };

@@ -147,7 +147,8 @@ impl Places {
         }
         // Of an MPI application each rank has so many.
         let sets = if spawns { options.ranks } else { 1 };
-        let (devices, hosts) = hosts::place(&named, options.devices.map(|n| n * sets), options.devices_per_node)?;
+        let (devices, hosts) =
+            hosts::place(&named, options.devices.map(|n| n.saturating_mul(sets)), options.devices_per_node)?;
         Ok(Places { program_hosts, devices, hosts })
     }
 }

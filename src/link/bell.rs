@@ -9,13 +9,14 @@
 //! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if
 //! nothing has rung since; who rings has sent before it looks for sleepers.
 
+use super::sleepers::Sleepers;
 use crate::base::{Error, Result, node};
 use memmap2::{MmapOptions, MmapRaw};
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What the file is called, and what `/proc` makes of that.
@@ -28,10 +29,7 @@ struct Shared {
     nonce: AtomicU64,
     /// Processes that will ring.
     ringers: AtomicU32,
-    /// Threads that sleep, or will if nothing rings.
-    sleepers: AtomicU32,
-    /// Counts the rings that found a sleeper; the futex.
-    rings: AtomicU32,
+    sleepers: Sleepers,
 }
 
 /// See the module.
@@ -112,34 +110,25 @@ impl Bell {
     /// Wakes whoever sleeps on the bell, or is about to: to be called after a send.
     #[inline]
     pub fn ring(&self) {
-        let shared = self.shared();
-        // Against `announce`: either we see the sleeper or it sees what was sent.
-        fence(Ordering::SeqCst);
-        if shared.sleepers.load(Ordering::Relaxed) > 0 {
-            shared.rings.fetch_add(1, Ordering::SeqCst);
-            futex(&shared.rings, libc::FUTEX_WAKE, i32::MAX as u32, ptr::null());
-        }
+        self.shared().sleepers.ring(|rings| futex(rings, libc::FUTEX_WAKE, i32::MAX as u32, ptr::null()));
     }
 
     /// A thread will sleep unless its next poll finds something; to be followed by
     /// [`Bell::sleep`] or [`Bell::retract`].
     pub fn announce(&self) -> u32 {
-        let rings = self.shared().rings.load(Ordering::SeqCst);
-        self.shared().sleepers.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        rings
+        self.shared().sleepers.announce()
     }
 
     /// The poll has found something.
     pub fn retract(&self) {
-        self.shared().sleepers.fetch_sub(1, Ordering::Relaxed);
+        self.shared().sleepers.retract();
     }
 
     /// Sleeps until the bell rings or time is up; not at all if it rang since `announced`.
     pub fn sleep(&self, announced: u32, limit: Duration) {
         let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
-        futex(&self.shared().rings, libc::FUTEX_WAIT, announced, &limit);
-        self.retract();
+        let wait = |rings: &AtomicU32, announced| futex(rings, libc::FUTEX_WAIT, announced, &limit);
+        self.shared().sleepers.sleep(announced, wait);
     }
 }
 
@@ -223,7 +212,7 @@ mod tests {
         let announced = mine.announce();
         theirs.ring();
         mine.sleep(announced, LONG);
-        assert_eq!(mine.shared().sleepers.load(Ordering::Relaxed), 0);
+        assert!(mine.shared().sleepers.is_empty());
     }
 
     #[test]

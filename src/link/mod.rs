@@ -8,6 +8,7 @@
 pub mod bell;
 pub mod idle;
 pub mod meet;
+mod sleepers;
 
 use crate::base::{Error, Result};
 use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};

@@ -514,14 +514,20 @@ impl Device {
         self.push(queue, &mut open, Command::Send { from, len: size, rank: rank as u32, tag })?;
         self.note(&mut open, at, What::Exchange(size));
         self.engine.close(queue, &mut open)?;
-        drop(open);
         // The other end is a queue of its own there: nothing that the other device has
-        // to do holds the transfer up, and `queue` is complete when both ends are.
-        let end = Queue::new(other.new_queue_id(), other.number);
-        let mut open = end.open.lock();
+        // to do holds the transfer up, and `queue` is complete when both ends are. The same
+        // one for all of them, in the order of the sends: MPI lets data of different tags
+        // overtake each other, and both may go to one place.
+        let known = open.ends.iter().find(|end| end.port == other.number).cloned();
+        let end = known.unwrap_or_else(|| {
+            let end = Queue::new(other.new_queue_id(), other.number);
+            open.ends.push(end.clone());
+            end
+        });
+        let received = &mut *end.open.lock();
         let rank = self.port().rank as u32;
-        other.push(&end, &mut open, Command::Receive { to, len: size, rank, tag })?;
-        self.engine.close_for(&end, &mut open, queue)
+        other.push(&end, received, Command::Receive { to, len: size, rank, tag })?;
+        self.engine.close_for(&end, received, queue)
     }
 
     // ---- kernels ---------------------------------------------------------------

@@ -5,6 +5,7 @@
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
 use super::queue::{Event, Open, Position, Queue};
+use super::turn::Turn;
 use super::watch::Watching;
 use crate::base::{Error, Result, log, node};
 use crate::debug;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{Thread, ThreadId};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// Unanswered messages of one device; bounds what the transport has to buffer.
@@ -28,9 +29,6 @@ const CONTROL: u32 = 0;
 const GLANCES: u32 = 500;
 /// How long threads that still wait are kept from failing while the process ends.
 const GRACE: Duration = Duration::from_secs(3);
-/// A sleeping waiter looks by itself this often.
-const NAP: Duration = Duration::from_millis(1);
-
 /// A wait that has taken this long is one for something long.
 const PATIENT: Duration = Duration::from_micros(200);
 
@@ -168,12 +166,7 @@ pub struct Engine {
     /// What is written down.
     pub watching: Watching,
     pace: Pace,
-    driving: AtomicBool,
-    sleepers: Mutex<Vec<Thread>>,
-    /// Threads in [`Engine::nap`] that are not patient.
-    hurried: AtomicUsize,
-    /// How often a thread began to drive.
-    turns: AtomicU64,
+    turn: Turn,
     transfers: AtomicU64,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
@@ -194,10 +187,7 @@ impl Engine {
             rank,
             watching,
             pace,
-            driving: AtomicBool::new(false),
-            sleepers: Mutex::default(),
-            hurried: AtomicUsize::new(0),
-            turns: AtomicU64::new(0),
+            turn: Turn::new(GLANCES),
             transfers: AtomicU64::new(0),
             ended_by: OnceLock::new(),
         }
@@ -227,7 +217,7 @@ impl Engine {
         let mut message = std::mem::take(&mut open.message);
         open.reply = 0;
         open.fresh = false;
-        owner.begin();
+        owner.pending.begin();
         port.in_flight.fetch_add(1, Ordering::Relaxed);
         // Numbers are given and messages handed on under one lock: they arrive in order.
         let mut flight = port.flight.lock();
@@ -297,10 +287,10 @@ impl Engine {
     /// The link is broken.
     pub fn bulk(&self, queue: &Arc<Queue>, peer: Peer, span: Span, to_device: bool) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        queue.begin();
+        queue.pending.begin();
         let queue = queue.clone();
         // A transfer that fails does so because its command failed, which tells more.
-        let done = Box::new(move |_: Result<()>| queue.end());
+        let done = Box::new(move |_: Result<()>| queue.pending.end());
         let started = match to_device {
             true => self.link.send_bulk(peer, span, done),
             false => self.link.receive_bulk(peer, span, done),
@@ -334,25 +324,25 @@ impl Engine {
     pub fn wait_until(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool) -> Result<()> {
         let mut idle = self.link.idle(self.pace);
         let (mut begun, mut last_turn) = (None, 0);
+        let pending = queue.map(|q| &q.pending);
         while !done() {
-            if self.driving.swap(true, Ordering::Acquire) {
-                self.nap(queue, done, is_patient(&mut begun));
+            let Some(turn) = self.turn.take() else {
+                self.turn.nap(pending, done, is_patient(&mut begun));
                 continue;
-            }
-            let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+            };
             let (result, gave_way) = loop {
                 if done() {
                     break (Ok(()), false);
                 }
                 match self.poll() {
                     Ok(Progress::Made) => idle.reset(),
-                    Ok(_) if self.hurried.load(Ordering::Relaxed) > 0 && is_patient(&mut begun) => {
+                    Ok(_) if self.turn.is_wanted() && is_patient(&mut begun) => {
                         break (Ok(()), true);
                     }
                     // Who sleeps does not drive: another waiter may be more in a hurry.
                     Ok(_) if idle.will_sleep(self.link.has_bulk()) => break (Ok(()), false),
                     Ok(_) => {
-                        if self.hurried.load(Ordering::Relaxed) > 0 {
+                        if self.turn.is_wanted() {
                             idle.crowd();
                         }
                         idle.pause(self.link.has_bulk());
@@ -360,58 +350,20 @@ impl Engine {
                     Err(e) => break (Err(e), false),
                 }
             };
-            self.driving.store(false, Ordering::Release);
-            let next = self.sleepers.lock().pop();
-            if let Some(next) = next {
-                next.unpark();
-            }
+            self.turn.pass();
             result?;
             if done() {
                 break;
             }
             // The bell rings for every waiter's replies: not for who waits among others.
             if gave_way || (last_turn != 0 && turn != last_turn + 1 && is_patient(&mut begun)) {
-                self.nap(queue, done, true);
+                self.turn.nap(pending, done, true);
             } else {
                 idle.pause(self.link.has_bulk());
             }
             last_turn = turn;
         }
         Ok(())
-    }
-
-    /// Sleeps while another thread drives. Who is patient waits longer than short regions
-    /// take: he does not make others hand the driving over, nor is he woken for it.
-    #[cold]
-    fn nap(&self, queue: Option<&Queue>, done: &dyn Fn() -> bool, patient: bool) {
-        if !patient {
-            self.hurried.fetch_add(1, Ordering::Relaxed);
-            for _ in 0..GLANCES {
-                if done() || !self.driving.load(Ordering::Acquire) {
-                    self.hurried.fetch_sub(1, Ordering::Relaxed);
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-        }
-        let me = std::thread::current();
-        if !patient {
-            self.sleepers.lock().push(me.clone());
-        }
-        if let Some(queue) = queue {
-            queue.set_waiter(Some(me.clone()));
-        }
-        // What happens between here and the look above costs a nap at most.
-        if !done() && (patient || self.driving.load(Ordering::Acquire)) {
-            std::thread::park_timeout(NAP);
-        }
-        if !patient {
-            self.sleepers.lock().retain(|t| t.id() != me.id());
-            self.hurried.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let Some(queue) = queue {
-            queue.set_waiter(None);
-        }
     }
 
     fn receive(&self, from: usize, message: &mut [u8]) {
@@ -510,7 +462,7 @@ impl Engine {
         if let Some(error) = error {
             queue.fail(error);
         }
-        queue.end();
+        queue.pending.end();
     }
 
     #[cold]

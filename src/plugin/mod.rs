@@ -5,9 +5,11 @@ pub mod arena;
 pub mod device;
 pub mod engine;
 pub mod image;
+pub mod pending;
 pub mod queue;
 pub mod space;
 pub mod start;
+pub mod turn;
 pub mod watch;
 
 use crate::base::{Error, Result, elf};

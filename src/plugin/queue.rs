@@ -2,12 +2,12 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::engine::Target;
+use super::pending::Pending;
 use super::watch::Notes;
 use crate::base::Error;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Operations that a device executes in order.
 pub struct Queue {
@@ -18,11 +18,9 @@ pub struct Queue {
     /// The message that is being collected.
     pub open: Mutex<Open>,
     /// Messages and transfers that are not done.
-    outstanding: AtomicUsize,
+    pub pending: Pending,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    has_waiter: AtomicBool,
-    waiter: Mutex<Option<Thread>>,
 }
 
 /// A message that is being collected.
@@ -40,6 +38,8 @@ pub struct Open {
     pub last: u64,
     /// No message of this use of the queue was sent yet.
     pub fresh: bool,
+    /// What receives its copies to other devices: a queue on each.
+    pub ends: Vec<Arc<Queue>>,
     /// What was asked of the queue, if that is watched.
     pub notes: Notes,
 }
@@ -50,6 +50,7 @@ impl Open {
         self.message.clear();
         self.targets.clear();
         self.events.clear();
+        self.ends.clear();
         self.reply = 0;
         self.last = 0;
         self.fresh = true;
@@ -63,36 +64,16 @@ impl Queue {
             id,
             port,
             open: Mutex::new(Open { fresh: true, ..Open::default() }),
-            outstanding: AtomicUsize::new(0),
+            pending: Pending::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            has_waiter: AtomicBool::new(false),
-            waiter: Mutex::default(),
         })
-    }
-
-    /// One more thing is under way.
-    #[inline]
-    pub fn begin(&self) {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One thing that was under way is over, well or not; wakes whoever waits for all.
-    #[inline]
-    pub fn end(&self) {
-        // Release: what was copied into the program's memory is there for the waiter.
-        if self.outstanding.fetch_sub(1, Ordering::Release) == 1
-            && self.has_waiter.load(Ordering::Relaxed)
-            && let Some(waiter) = &*self.waiter.lock()
-        {
-            waiter.unpark();
-        }
     }
 
     /// True if nothing that was sent is under way.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.outstanding.load(Ordering::Acquire) == 0
+        self.pending.is_idle()
     }
 
     /// Remembers the first failure.
@@ -114,12 +95,6 @@ impl Queue {
         }
         self.failed.store(false, Ordering::Relaxed);
         self.failure.lock().take()
-    }
-
-    /// The thread to be woken when the queue gets idle.
-    pub fn set_waiter(&self, thread: Option<Thread>) {
-        self.has_waiter.store(thread.is_some(), Ordering::Relaxed);
-        *self.waiter.lock() = thread;
     }
 }
 

@@ -101,7 +101,12 @@ impl Space {
 
 /// What of this process lies at an address, in words, if anything readable does.
 pub fn host_mapping(address: u64) -> Option<String> {
-    fs::read_to_string("/proc/self/maps").ok()?.lines().find_map(|line| {
+    mapping_at(&fs::read_to_string("/proc/self/maps").ok()?, address)
+}
+
+/// The same in the text of some `/proc/…/maps`.
+pub fn mapping_at(maps: &str, address: u64) -> Option<String> {
+    maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);

@@ -4,6 +4,7 @@
 
 use super::{MESSAGE_MAX, Reader};
 use crate::base::{Error, Result};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What stands in front of every command message.
@@ -177,6 +178,13 @@ pub fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
     let len = len as usize;
     let part = (len / 32).max(1 << 20);
     (0..len).step_by(part).map(move |at| at..len.min(at + part))
+}
+
+/// Reads a list of libraries, lines of name, tab, path: of each name where the host has it.
+pub fn libraries(list: &[u8]) -> BTreeMap<String, String> {
+    let list = String::from_utf8_lossy(list);
+    let lines = list.lines().filter_map(|line| line.split_once('\t'));
+    lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
 }
 
 /// Takes commands off a message.

@@ -18,7 +18,7 @@ pub fn of_kernels(symbols: &[String]) -> Vec<String> {
 
 /// "main, line 12" for `__omp_offloading_10302_2f6a_main_l12`: the compiler's prefix, device
 /// and number of the source file, the function, the line. Any other name stays as it is.
-fn of_kernel(symbol: &str) -> String {
+pub fn of_kernel(symbol: &str) -> String {
     parts(symbol).unwrap_or_else(|| symbol.to_string())
 }
 

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What protocols between threads are made of, where they stand in files of their own:
+//! `tests/models.rs` includes those files over a model checker's versions of these.
+
+pub use parking_lot::Mutex;
+pub use std::hint::spin_loop;
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use std::thread::{Thread, current, park, park_timeout};

@@ -1,0 +1,774 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Tests of both ends together: a program's side and one or two devices in this process,
+//! over a network in memory that delays and reorders whatever MPI may, and that can be cut.
+//!
+//! Random programs, whose threads each have queues and buffers of their own, are held against
+//! a model: the bytes of every buffer, changed in the order of the calls. Where a buffer
+//! changes hands between queues, the program waits, on the device for an event or on the host.
+//! `PROPTEST_CASES` sets how many are tried.
+//!
+//! What is not here: images and kernels, whose addresses both sides would have to have free.
+//! A device's threads end only as far as they notice; the others rest until the process ends.
+
+use crate::base::{Error, Result};
+use crate::device_main::executor::Executor;
+use crate::device_main::output::Output;
+use crate::device_main::serve::Server;
+use crate::link::bell::{Bell, Bells};
+use crate::link::idle::Pace;
+use crate::link::{Link, Transport};
+use crate::mpi::{Received, Request};
+use crate::plugin::device::Device;
+use crate::plugin::engine::{Engine, Port};
+use crate::plugin::queue::{Event, Queue};
+use crate::plugin::space::Space;
+use crate::plugin::watch::Watching;
+use crate::wire::INLINE_MAX;
+use crate::wire::command::Command;
+use crate::wire::hello::{Hello, Role};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+// ---- the network -----------------------------------------------------------------
+
+/// The bytes of a message: copied at the send, or lent until a receive takes them.
+enum Bytes {
+    Copied(Vec<u8>),
+    Lent { at: *const u8, len: usize, request: u64 },
+}
+
+struct Mail {
+    from: usize,
+    tag: u32,
+    bytes: Bytes,
+    /// It cannot be taken before the receiver has looked so often.
+    delay: u64,
+}
+
+struct Receive {
+    request: u64,
+    from: Option<usize>,
+    tag: u32,
+    at: *mut u8,
+    room: usize,
+    got: Option<Received>,
+}
+
+/// When the network fails, and for whom.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// After so many calls.
+    after: u64,
+    /// Only the program finds it broken, as the devices may be idle.
+    for_host: bool,
+}
+
+struct Net {
+    random: u64,
+    /// By receiving rank, in the order of the sends.
+    mail: Vec<VecDeque<Mail>>,
+    /// By rank, in the order in which they were posted.
+    receives: Vec<Vec<Receive>>,
+    /// Sends whose bytes are lent.
+    lent: HashSet<u64>,
+    requests: u64,
+    calls: u64,
+    cut: Option<Cut>,
+    finished: Vec<bool>,
+}
+
+// SAFETY: who sends and who receives keep their memory until the request is done or the
+// network is cut, as with MPI; all access is under the lock of the net.
+unsafe impl Send for Net {}
+
+impl Net {
+    fn new(ranks: usize, seed: u64, cut: Option<Cut>) -> Arc<Mutex<Net>> {
+        Arc::new(Mutex::new(Net {
+            random: seed | 1,
+            mail: (0..ranks).map(|_| VecDeque::new()).collect(),
+            receives: (0..ranks).map(|_| Vec::new()).collect(),
+            lent: HashSet::new(),
+            requests: 0,
+            calls: 0,
+            cut,
+            finished: vec![false; ranks],
+        }))
+    }
+
+    /// A number below `n` (xorshift).
+    fn random(&mut self, n: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % n
+    }
+
+    fn call(&mut self, rank: usize) -> Result<u64> {
+        self.calls += 1;
+        if let Some(cut) = &mut self.cut
+            && self.calls > cut.after
+        {
+            if rank != HOST {
+                // A device that fails ends the job.
+                cut.for_host &= cut.after > 0;
+            }
+            if rank == HOST || !cut.for_host {
+                return Err(Error::new("the network was cut"));
+            }
+        }
+        self.requests += 1;
+        Ok(self.requests)
+    }
+
+    /// Hands out what can be taken: of each sender and tag in the order of the sends, to the
+    /// first receive that was posted for it; between senders and tags in any order.
+    fn deliver(&mut self, rank: usize) {
+        let mut held = HashSet::new();
+        let mut i = 0;
+        while i < self.mail[rank].len() {
+            let mail = &mut self.mail[rank][i];
+            let name = (mail.from, mail.tag);
+            let late = mail.delay > 0;
+            mail.delay = mail.delay.saturating_sub(1);
+            let fits = |r: &&mut Receive| r.got.is_none() && r.tag == name.1 && r.from.is_none_or(|f| f == name.0);
+            let receive = self.receives[rank].iter_mut().find(fits);
+            let Some(receive) = receive.filter(|_| !late && !held.contains(&name)) else {
+                held.insert(name);
+                i += 1;
+                continue;
+            };
+            let mail = self.mail[rank].remove(i).expect("it was just looked at");
+            let (from, len) = match &mail.bytes {
+                Bytes::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
+                &Bytes::Lent { at, len, request } => {
+                    self.lent.remove(&request);
+                    (at, len)
+                }
+            };
+            assert!(len <= receive.room, "a message is longer than its receive");
+            // SAFETY: the promises of those who sent and posted.
+            unsafe { std::ptr::copy_nonoverlapping(from, receive.at, len) };
+            receive.got = Some(Received { from: mail.from, len });
+        }
+    }
+}
+
+/// One rank's end of the network.
+struct End {
+    rank: usize,
+    net: Arc<Mutex<Net>>,
+}
+
+impl Transport for End {
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
+        let net = &mut *self.net.lock();
+        let request = net.call(self.rank)?;
+        let bytes = if synchronous || net.random(2) == 0 {
+            net.lent.insert(request);
+            Bytes::Lent { at: data, len, request }
+        } else {
+            // SAFETY: the caller's promise.
+            Bytes::Copied(unsafe { std::slice::from_raw_parts(data, len) }.to_vec())
+        };
+        let delay = if net.random(3) == 0 { net.random(8) } else { 0 };
+        net.mail[to].push_back(Mail { from: self.rank, tag, bytes, delay });
+        Ok(Request(request))
+    }
+
+    unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
+        let net = &mut *self.net.lock();
+        let request = net.call(self.rank)?;
+        net.receives[self.rank].push(Receive { request, from, tag, at: data, room: len, got: None });
+        Ok(Request(request))
+    }
+
+    fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        let net = &mut *self.net.lock();
+        net.call(self.rank)?;
+        net.deliver(self.rank);
+        let receives = &mut net.receives[self.rank];
+        let Some(i) = receives.iter().position(|r| r.request == request.0) else {
+            let sent = !net.lent.contains(&request.0);
+            return Ok(sent.then_some(Received { from: self.rank, len: 0 }));
+        };
+        Ok(receives[i].got.is_some().then(|| receives.remove(i).got).flatten())
+    }
+
+    fn cancel(&mut self, request: Request) {
+        self.net.lock().receives[self.rank].retain(|r| r.request != request.0);
+    }
+
+    fn finish(&mut self) {
+        self.net.lock().finished[self.rank] = true;
+    }
+
+    fn abort(&mut self, code: i32) -> ! {
+        panic!("aborted with {code}")
+    }
+}
+
+// ---- a job -----------------------------------------------------------------------
+
+/// The program's rank; the devices follow.
+const HOST: usize = 0;
+/// Bytes of a device's memory.
+const ARENA: u64 = 16 << 20;
+
+/// Whatever ran into this hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+struct NoKernels;
+
+impl Executor for NoKernels {
+    fn run(&self, kernel: u64, _: &[u64]) {
+        unreachable!("no image has a kernel at {kernel:#x}")
+    }
+}
+
+/// A device's end, of which only the thread is left here.
+fn end_thread(code: i32) -> ! {
+    std::panic::resume_unwind(Box::new(code))
+}
+
+/// How a job is set up, and what its program does.
+#[derive(Clone, Debug)]
+struct Case {
+    seed: u64,
+    devices: usize,
+    /// Messages from this length on go in frames.
+    frame: usize,
+    /// Pieces of bulk data.
+    fragment: usize,
+    crowded: bool,
+    bells: bool,
+    trace: bool,
+    cut: Option<Cut>,
+    /// What each of the program's threads does.
+    threads: Vec<Vec<Op>>,
+}
+
+/// A running job; its devices end with it.
+struct JobOf {
+    net: Arc<Mutex<Net>>,
+    engine: Arc<Engine>,
+    controls: Vec<Arc<Queue>>,
+    devices: Vec<Device>,
+    arenas: Range<u64>,
+}
+
+impl JobOf {
+    fn start(case: &Case) -> Result<JobOf> {
+        static JOBS: AtomicU64 = AtomicU64::new(0);
+        let ranks = 1 + case.devices;
+        let net = Net::new(ranks, case.seed, case.cut);
+        let bells: Vec<_> = (0..ranks).map(|_| case.bells.then(Bell::new).transpose()).collect::<Result<_>>()?;
+        let names: Vec<_> = bells.iter().map(|b| b.as_ref().map(Bell::name)).collect();
+        let partners = |rank| if rank == HOST { 1..ranks } else { HOST..HOST + 1 };
+        let mut links = Vec::new();
+        for (rank, bell) in bells.into_iter().enumerate() {
+            let of = |other: usize| {
+                let (descriptor, nonce) = names[other].filter(|_| partners(rank).contains(&other))?;
+                Bell::of(std::process::id(), descriptor, nonce).ok()
+            };
+            let bells = Bells::new(bell, (0..ranks).map(of).collect(), partners(rank).len());
+            let end = Box::new(End { rank, net: net.clone() });
+            links.push(Link::new(end, case.fragment, bells, vec![case.frame; ranks])?);
+        }
+        let pace = |crowded| if case.crowded { crowded } else { Pace::ALONE };
+        let host = links.remove(HOST);
+        for link in links {
+            let (ends, pace) = ((Box::new(NoKernels), end_thread as fn(i32) -> !), pace(Pace::CROWDED_DEVICE));
+            let output = (Output::empty()?, std::fs::File::options().write(true).open("/dev/null")?);
+            let server = Server::new(link, (HOST, None), None, pace, (ends.0, ends.1), output);
+            std::thread::spawn(move || -> () { server.run() });
+        }
+        let ports = (0..case.devices).map(|n| Port::new(1 + n, None, format!("device {n}"))).collect();
+        let watching = Watching { on: case.trace, trace: case.trace, events: 100 };
+        let engine = Arc::new(Engine::new(host, HOST, ranks, ports, pace(Pace::CROWDED_HOST), watching));
+
+        // Each job has addresses of its own: an earlier one's threads may still be in there.
+        let job = JOBS.fetch_add(1, Ordering::Relaxed);
+        let start = 0x3000_0000_0000 + (job << 30);
+        let arena = |n: usize| start + n as u64 * ARENA..start + (n as u64 + 1) * ARENA;
+        // The program's process would reserve these very addresses.
+        let space = Arc::new(Space::at(0x5000_0000_0000 + (job << 13), 4096, case.devices)?);
+        let controls: Vec<_> = (0..case.devices).map(|n| Queue::new(0, n)).collect();
+        for (n, queue) in controls.iter().enumerate() {
+            let fragment = case.fragment as u64;
+            engine.control(queue, |w| w.push(Command::Start { at: arena(n).start, len: ARENA, fragment }))?;
+        }
+        for queue in &controls {
+            engine.wait(queue)?;
+            assert_eq!(queue.take_failure(), None);
+        }
+        let device = |(n, control): (usize, &Arc<Queue>)| {
+            let hello = Hello::of_this_process(Role::Device, String::new());
+            Device::new(n, hello, engine.clone(), space.clone(), arena(n), control.clone())
+        };
+        let devices = controls.iter().enumerate().map(device).collect();
+        let arenas = start..start + case.devices as u64 * ARENA;
+        Ok(JobOf { net, engine, controls, devices, arenas })
+    }
+
+    /// Ends the devices as a program does that ends.
+    fn finish(&self) {
+        self.engine.shut_down(&self.controls, LIMIT);
+        while self.net.lock().finished.contains(&false) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for JobOf {
+    fn drop(&mut self) {
+        self.net.lock().cut = Some(Cut { after: 0, for_host: false });
+        let (at, len) = (self.arenas.start as *mut _, (self.arenas.end - self.arenas.start) as usize);
+        // SAFETY: what is left of the devices may still look there, and finds zeros.
+        unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) };
+    }
+}
+
+// ---- a program -------------------------------------------------------------------
+
+/// What a thread of the program does next; the numbers choose among what there is.
+#[derive(Clone, Copy, Debug)]
+struct Op {
+    what: What,
+    queue: usize,
+    buffer: usize,
+    other: usize,
+    number: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Submit,
+    Retrieve,
+    Fill,
+    /// Copies within a device, or between two.
+    Copy,
+    /// Lets a queue wait for another.
+    Event,
+    /// Waits on the host for an event, or asks for it until it is complete.
+    SyncEvent,
+    QueryEvent,
+    Synchronize,
+    Drain,
+    Query,
+    /// Gives a buffer back and takes another.
+    Realloc,
+    /// Reads from where no memory is.
+    Wild,
+}
+
+/// Sizes of buffers: within a message, across several, in one and several pieces, and so
+/// large that a copy takes long.
+const SIZES: [usize; 6] = [40, 5000, INLINE_MAX, 40_000, 300_000, 1_300_000];
+const QUEUES: usize = 3;
+const BUFFERS: usize = 4;
+
+/// Device memory, and what must be in it.
+struct Buffer {
+    device: usize,
+    at: u64,
+    bytes: Vec<u8>,
+    /// The queue that used it last.
+    user: Option<usize>,
+    /// As the far end of a copy between devices, which is only done when that queue is.
+    is_far: bool,
+}
+
+struct Line {
+    device: usize,
+    queue: Option<Arc<Queue>>,
+    /// What is being read: where to, and what must come.
+    reads: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// One thread of a program.
+struct Program<'a> {
+    devices: &'a [Device],
+    lines: Vec<Line>,
+    buffers: Vec<Buffer>,
+    /// Memory that was submitted: it outlives the job, since a network that is cut may tell
+    /// one thread so while another still reads it.
+    submitted: Vec<Vec<u8>>,
+    /// Memory that was read and found right; nothing may be written to it any more.
+    read: Vec<Vec<u8>>,
+    random: u64,
+}
+
+const UNTOUCHED: u8 = 0xdd;
+
+impl<'a> Program<'a> {
+    fn new(devices: &'a [Device], seed: u64) -> Program<'a> {
+        let line = |n| Line { device: n % devices.len(), queue: None, reads: Vec::new() };
+        let lines = (0..QUEUES * devices.len()).map(line).collect();
+        Program { devices, lines, buffers: Vec::new(), submitted: Vec::new(), read: Vec::new(), random: seed }
+    }
+
+    fn run(&mut self, ops: &[Op]) -> Result<()> {
+        for n in 0..BUFFERS * self.devices.len() {
+            let buffer = self.alloc(n % self.devices.len(), SIZES[n % SIZES.len()])?;
+            self.buffers.push(buffer);
+            self.submit(n % self.lines.len(), n, 0..SIZES[n % SIZES.len()])?;
+        }
+        ops.iter().try_for_each(|op| self.step(op))?;
+        for line in 0..self.lines.len() {
+            self.synchronize(line)?;
+        }
+        for buffer in 0..self.buffers.len() {
+            self.retrieve(0, buffer, 0..self.buffers[buffer].bytes.len())?;
+        }
+        (0..self.lines.len()).try_for_each(|line| self.synchronize(line))
+    }
+
+    fn step(&mut self, op: &Op) -> Result<()> {
+        let line = op.queue % self.lines.len();
+        let (one, two) = (op.buffer % self.buffers.len(), op.other % self.buffers.len());
+        let all = self.buffers[one].bytes.len();
+        let from = op.number % all;
+        let part = from..from + 1 + (op.number / 7) % (all - from);
+        match op.what {
+            What::Submit => self.submit(line, one, part),
+            What::Retrieve => self.retrieve(line, one, part),
+            What::Fill => self.fill(line, one, part, 1 + op.number % 16),
+            What::Copy => self.copy(op.queue, (one, from), (two, op.number / 3), part.len()),
+            What::Event => self.wait_event(line, op.other % self.lines.len()),
+            What::SyncEvent | What::QueryEvent => {
+                let event = self.record(line);
+                let device = &self.devices[self.lines[op.other % self.lines.len()].device];
+                if matches!(op.what, What::SyncEvent) {
+                    return device.sync_event(&event);
+                }
+                while !device.query_event(&event)? {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
+            What::Synchronize => self.synchronize(line),
+            What::Drain => {
+                let queue = self.queue(line);
+                self.device(line).drain(&queue)?;
+                self.check(line);
+                Ok(())
+            }
+            What::Query => {
+                let Some(queue) = self.lines[line].queue.clone() else { return Ok(()) };
+                for _ in 0..op.number % 50 {
+                    if self.device(line).query(&queue)? {
+                        self.lines[line].queue = None;
+                        self.check(line);
+                        return Ok(());
+                    }
+                }
+                Ok(())
+            }
+            What::Realloc => {
+                self.settle(one)?;
+                let Buffer { device, at, .. } = self.buffers[one];
+                self.devices[device].free(at)?;
+                let size = SIZES[op.number % SIZES.len()];
+                self.buffers[one] = self.alloc(device, size)?;
+                self.submit(line, one, 0..size)
+            }
+            What::Wild => {
+                let mut room = vec![UNTOUCHED; 1 + op.number % 40_000];
+                let (at, len) = (room.as_mut_ptr(), room.len() as u64);
+                let queue = self.queue(line);
+                // SAFETY: the room is kept.
+                let read = unsafe { self.device(line).retrieve(&queue, at, 4096, len) };
+                self.read.push(room);
+                match read {
+                    // The rest of the run must not notice.
+                    Err(Error::Text(text)) if text.contains("can't read from 0x1000") => Ok(()),
+                    other => other.and(Err(Error::new("what is nowhere was read"))),
+                }
+            }
+        }
+    }
+
+    fn device(&self, line: usize) -> &'a Device {
+        &self.devices[self.lines[line].device]
+    }
+
+    fn queue(&mut self, line: usize) -> Arc<Queue> {
+        let device = self.device(line);
+        self.lines[line].queue.get_or_insert_with(|| device.queue()).clone()
+    }
+
+    fn alloc(&mut self, device: usize, size: usize) -> Result<Buffer> {
+        let at = self.devices[device].alloc(size as u64, 0)?;
+        Ok(Buffer { device, at, bytes: vec![0; size], user: None, is_far: false })
+    }
+
+    /// Bytes that were never there before.
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let seed = self.random >> 33;
+        (0..len as u64).map(|i| (i * 31 + (i >> 8) * 17 + seed) as u8).collect()
+    }
+
+    /// The line, or the next one of the buffer's device.
+    fn line_of(&self, line: usize, buffer: usize) -> usize {
+        let device = self.buffers[buffer].device;
+        (0..self.lines.len()).map(|i| (line + i) % self.lines.len()).find(|&l| self.lines[l].device == device).unwrap()
+    }
+
+    /// Makes a buffer the line's: what others do with it comes first.
+    fn take(&mut self, line: usize, buffer: usize) -> Result<()> {
+        match self.buffers[buffer].user {
+            Some(_) if self.buffers[buffer].is_far => self.settle(buffer)?,
+            Some(user) if user != line => self.wait_event(user, line)?,
+            _ => {}
+        }
+        self.buffers[buffer].user = Some(line);
+        Ok(())
+    }
+
+    /// Waits for whatever is done with a buffer.
+    fn settle(&mut self, buffer: usize) -> Result<()> {
+        if let Some(user) = self.buffers[buffer].user.take() {
+            self.synchronize(user)?;
+        }
+        self.buffers[buffer].is_far = false;
+        Ok(())
+    }
+
+    fn record(&mut self, line: usize) -> Arc<Event> {
+        let event = Arc::new(Event::default());
+        let queue = self.queue(line);
+        self.device(line).record(&event, &queue);
+        event
+    }
+
+    fn wait_event(&mut self, first: usize, then: usize) -> Result<()> {
+        let event = self.record(first);
+        let queue = self.queue(then);
+        self.device(then).wait_event(&event, &queue)
+    }
+
+    fn submit(&mut self, line: usize, buffer: usize, part: Range<usize>) -> Result<()> {
+        let line = self.line_of(line, buffer);
+        self.take(line, buffer)?;
+        let bytes = self.bytes(part.len());
+        let (queue, at) = (self.queue(line), bytes.as_ptr());
+        self.buffers[buffer].bytes[part.clone()].copy_from_slice(&bytes);
+        self.submitted.push(bytes);
+        let to = self.buffers[buffer].at + part.start as u64;
+        // SAFETY: what was submitted is kept.
+        unsafe { self.device(line).submit(&queue, to, at, part.len() as u64) }
+    }
+
+    fn retrieve(&mut self, line: usize, buffer: usize, part: Range<usize>) -> Result<()> {
+        let line = self.line_of(line, buffer);
+        self.take(line, buffer)?;
+        let wanted = self.buffers[buffer].bytes[part.clone()].to_vec();
+        let mut room = vec![UNTOUCHED; part.len()];
+        let (queue, to) = (self.queue(line), room.as_mut_ptr());
+        self.lines[line].reads.push((room, wanted));
+        let from = self.buffers[buffer].at + part.start as u64;
+        // SAFETY: what is read to is kept.
+        let asked = unsafe { self.device(line).retrieve(&queue, to, from, part.len() as u64) };
+        if asked.is_err() {
+            // Whatever comes, nobody was promised it.
+            self.submitted.extend(self.lines[line].reads.pop().map(|(room, _)| room));
+        }
+        asked
+    }
+
+    fn fill(&mut self, line: usize, buffer: usize, part: Range<usize>, len: usize) -> Result<()> {
+        // A fill is many messages.
+        let part = part.start..part.start + part.len().min(100_000) / len * len;
+        let line = self.line_of(line, buffer);
+        self.take(line, buffer)?;
+        let pattern = self.bytes(len);
+        self.buffers[buffer].bytes[part.clone()].copy_from_slice(&pattern.repeat(part.len() / len));
+        let queue = self.queue(line);
+        let to = self.buffers[buffer].at + part.start as u64;
+        self.device(line).fill(&queue, to, &pattern, part.len() as u64)
+    }
+
+    fn copy(&mut self, line: usize, from: (usize, usize), to: (usize, usize), len: usize) -> Result<()> {
+        let line = self.line_of(line % self.lines.len(), from.0);
+        self.take(line, from.0)?;
+        self.take(line, to.0)?;
+        let to = (to.0, to.1 % self.buffers[to.0].bytes.len());
+        let len = len.min(self.buffers[to.0].bytes.len() - to.1);
+        let bytes = self.buffers[from.0].bytes[from.1..from.1 + len].to_vec();
+        self.buffers[to.0].bytes[to.1..to.1 + len].copy_from_slice(&bytes);
+        let other = &self.devices[self.buffers[to.0].device];
+        self.buffers[to.0].is_far = self.device(line).number != other.number;
+        let queue = self.queue(line);
+        let (from, to) = (self.buffers[from.0].at + from.1 as u64, self.buffers[to.0].at + to.1 as u64);
+        self.device(line).exchange(&queue, from, other, to, len as u64)
+    }
+
+    fn synchronize(&mut self, line: usize) -> Result<()> {
+        let Some(queue) = self.lines[line].queue.take() else { return Ok(()) };
+        self.device(line).synchronize(queue)?;
+        self.check(line);
+        Ok(())
+    }
+
+    /// Everything that the line reads must be there.
+    fn check(&mut self, line: usize) {
+        for (mut room, wanted) in self.lines[line].reads.drain(..) {
+            if let Some(at) = (0..wanted.len()).find(|&i| room[i] != wanted[i]) {
+                panic!("byte {at} of {} is {:#x} instead of {:#x}", wanted.len(), room[at], wanted[at]);
+            }
+            room.fill(UNTOUCHED);
+            self.read.push(room);
+        }
+    }
+
+    /// A call has failed: every further one must fail at once, or be as right as ever.
+    fn give_up(&mut self) {
+        for line in 0..self.lines.len() {
+            let _ = self.synchronize(line);
+        }
+        for device in self.devices {
+            assert!(device.alloc(1, 0).is_err(), "a device that nobody reaches gives memory");
+        }
+    }
+}
+
+// ---- the test --------------------------------------------------------------------
+
+fn run(case: &Case) {
+    let job = match JobOf::start(case) {
+        Ok(job) => job,
+        Err(_) if case.cut.is_some() => return,
+        Err(e) => panic!("the job does not start: {e}"),
+    };
+    let programs: Vec<Program<'_>> = std::thread::scope(|scope| {
+        let start = |(n, ops): (usize, &'_ Vec<Op>)| {
+            let (devices, ops) = (&job.devices, ops.clone());
+            let seed = case.seed ^ n as u64;
+            scope.spawn(move || {
+                let mut program = Program::new(devices, seed);
+                match program.run(&ops) {
+                    Ok(()) => {}
+                    Err(_) if case.cut.is_some() => program.give_up(),
+                    Err(e) => panic!("an operation failed: {e}"),
+                }
+                program
+            })
+        };
+        let threads: Vec<_> = case.threads.iter().enumerate().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    if case.cut.is_none() {
+        job.finish();
+    }
+    for room in programs.iter().flat_map(|p| &p.read) {
+        assert!(room.iter().all(|&b| b == UNTOUCHED), "something was read twice, or late");
+    }
+    drop(job);
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let what = prop_oneof![
+        6 => Just(What::Submit),
+        6 => Just(What::Retrieve),
+        2 => Just(What::Fill),
+        6 => Just(What::Copy),
+        3 => Just(What::Event),
+        1 => Just(What::SyncEvent),
+        1 => Just(What::QueryEvent),
+        3 => Just(What::Synchronize),
+        1 => Just(What::Drain),
+        2 => Just(What::Query),
+        2 => Just(What::Realloc),
+        1 => Just(What::Wild),
+    ];
+    let numbers = (0usize..100, 0usize..100, 0usize..100, 0usize..10_000_000);
+    let op = (what, numbers);
+    let op = op.prop_map(|(what, (queue, buffer, other, number))| Op { what, queue, buffer, other, number });
+    prop::collection::vec(op, 0..60)
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let cut =
+        (0u64..200_000, any::<bool>()).prop_map(|(after, for_host)| Cut { after: after * after / 200_000, for_host });
+    let sizes = (prop_oneof![Just(usize::MAX), 500usize..6000], prop_oneof![Just(1usize << 20), 4096usize..100_000]);
+    let threads = prop::collection::vec(ops(), 1..4);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let all = (any::<u64>(), 1usize..3, sizes, flags, prop::option::weighted(0.3, cut), threads);
+    all.prop_map(|(seed, devices, (frame, fragment), (crowded, bells, trace), cut, threads)| Case {
+        seed,
+        devices,
+        frame,
+        fragment,
+        crowded,
+        bells,
+        trace,
+        cut,
+        threads,
+    })
+}
+
+/// Contents are equal at the end, each queue's order is kept, every operation completes once
+/// or fails with an error, and nothing hangs.
+#[test]
+fn any_program_gets_what_it_would_get_from_plain_memory() {
+    // The same ones each time, but for the order of threads.
+    let asked = std::env::var_os("PROPTEST_CASES").map(|_| Config::default());
+    let fixed = Config { cases: 60, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let config = Config { failure_persistence: None, max_shrink_iters: 200, ..asked.unwrap_or(fixed) };
+    let result = TestRunner::new(config).run(&cases(), |case| {
+        let (done, ended) = mpsc::channel::<()>();
+        let text = format!("{case:?}");
+        std::thread::spawn(move || {
+            if ended.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("this hangs: {text}");
+                std::process::abort();
+            }
+        });
+        run(&case);
+        drop(done);
+        Ok(())
+    });
+    result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Copies to one place on another device come there in the order in which a queue does them.
+#[test]
+fn copies_to_another_device_do_not_overtake_each_other() {
+    let quiet = Case {
+        seed: 0,
+        devices: 2,
+        frame: usize::MAX,
+        fragment: 1 << 20,
+        crowded: false,
+        bells: true,
+        trace: false,
+        cut: None,
+        threads: Vec::new(),
+    };
+    for seed in 1..=40 {
+        let job = JobOf::start(&Case { seed, ..quiet.clone() }).unwrap();
+        let mut program = Program::new(&job.devices, seed);
+        for (device, size) in [(0, 20_000), (0, 20_000), (0, 50), (0, 20_000), (1, 20_000)] {
+            let buffer = program.alloc(device, size).unwrap();
+            program.buffers.push(buffer);
+            program.submit(0, program.buffers.len() - 1, 0..size).unwrap();
+        }
+        program.settle(4).unwrap();
+        for from in [0, 1, 2, 3, 1, 2] {
+            program.buffers[4].user = None;
+            program.copy(0, (from, 0), (4, 0), 20_000.min(program.buffers[from].bytes.len())).unwrap();
+        }
+        program.settle(4).unwrap();
+        program.retrieve(0, 4, 0..20_000).unwrap();
+        (0..program.lines.len()).for_each(|line| program.synchronize(line).unwrap());
+        job.finish();
+    }
+}
