@@ -6,10 +6,12 @@ use crate::base::{Error, Result, elf, node};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{OsStr, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// As LLVM's host plugin loads images: undefined functions that are never called do no
@@ -93,11 +95,13 @@ fn set_up_streams(library: &Library) {
     }
 }
 
-/// Reads a list of libraries: of each its name and where the host has it.
-fn libraries(list: &[u8]) -> BTreeMap<String, String> {
-    let list = String::from_utf8_lossy(list);
-    let lines = list.lines().filter_map(|line| line.split_once('\t'));
-    lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
+/// Reads a list of libraries: of each its name and where the host has it, both ended by a
+/// NUL byte. What is cut off at the end is left out.
+fn libraries(list: &[u8]) -> BTreeMap<String, PathBuf> {
+    let end = list.iter().rposition(|b| *b == 0).unwrap_or(0);
+    let words: Vec<&[u8]> = list[..end].split(|b| *b == 0).collect();
+    let pairs = words.chunks_exact(2);
+    pairs.map(|p| (String::from_utf8_lossy(p[0]).into_owned(), OsStr::from_bytes(p[1]).into())).collect()
 }
 
 /// Loads libraries in the order of their names, which has libomp before libomptarget: this
@@ -163,20 +167,20 @@ fn open(file: &File) -> Result<Library> {
 
 /// Loads a library that the loader did not find for an image, from where the host
 /// process has it, after what it needs itself; false if that is not possible.
-pub fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) -> bool {
+pub fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
     // SAFETY: as in `open`.
-    let load = |what: &str| unsafe { Library::open(Some(what), FLAGS) };
-    if let Ok(found) = load(name) {
+    let load = |what: &OsStr| unsafe { Library::open(Some(what), FLAGS) };
+    if let Ok(found) = load(name.as_ref()) {
         // Never unloaded: later images may need it too.
         std::mem::forget(found);
         return true;
     }
     let Some(path) = hints.get(name).filter(|_| depth < 16) else { return false };
-    let needed = elf::map(path.as_ref()).ok().and_then(|file| elf::needed_libraries(&file).ok());
+    let needed = elf::map(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
     for dependency in needed.iter().flatten() {
         find_library(dependency, hints, depth + 1);
     }
-    load(path).map(std::mem::forget).is_ok()
+    load(path.as_ref()).map(std::mem::forget).is_ok()
 }
 
 fn load_address(library: &Library) -> Result<u64> {
