@@ -12,6 +12,11 @@
 #   make check [SUITES="unit …"]         every test, or the suites named
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
+#   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N]
+#                                        random work of 8 threads on 4 devices: every result
+#                                        and the memory of every process checked
+#   make sanitize [MPI=…]                programs under AddressSanitizer and valgrind, unit tests
+#                                        under AddressSanitizer and ThreadSanitizer
 #   make fmt / lint / fuzz / clean       FUZZ_SECONDS: per fuzz target
 
 MPI ?= openmpi
@@ -20,6 +25,7 @@ MPI ?= openmpi
 MPICC ?= mpicc.$(MPI)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 ROUNDS ?= 3
 
 build := build/$(MPI)$(if $(DEBUG),-debug)
@@ -28,7 +34,7 @@ cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
 plugin-out := $(cargo-dir)/$(if $(DEBUG),debug,plugin)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo bench check check-llvm19 fmt lint fuzz clean
+.PHONY: all install setup demo bench check check-llvm19 soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -86,6 +92,14 @@ check: setup
 check-llvm19:
 	@scripts/setup llvm19
 	@scripts/check llvm19
+
+soak: all
+	@test/soak/run --mpi $(MPI) --prefix $(build) --seconds $(SOAK_SECONDS) \
+	  $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+
+sanitize:
+	@$(MAKE) --no-print-directory all DEBUG=1
+	@test/sanitize/run $(MPI)
 
 fmt:
 	cargo fmt

@@ -14,6 +14,7 @@ use omptarget_mpi::wire::record::{Record, Records};
 use omptarget_mpi::wire::reply::{self, Reply};
 use omptarget_mpi::wire::{MESSAGE_MAX, PROTOCOL};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::LazyLock;
 
@@ -160,7 +161,9 @@ pub fn text(input: &[u8]) -> bool {
         0 => hosts::parse_list(&text).is_ok_and(|hosts| place(&hosts, bytes)),
         1 => hosts::parse_lines(&text).is_ok_and(|hosts| place(&hosts, bytes)),
         2 => settings(bytes),
-        3 => libraries(bytes).iter().all(|(name, path)| !name.contains(['\t', '\n']) && !path.contains('\n')),
+        3 => libraries(bytes)
+            .iter()
+            .all(|(name, path)| !name.contains('\0') && !path.as_os_str().as_bytes().contains(&0)),
         4 => mapping(&text),
         _ => kernels(&text),
     }

@@ -5,7 +5,7 @@
 //! lines follow its style. Each line is one `write`, so lines of several processes do
 //! not mix.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -47,12 +47,25 @@ fn line(prefix: &str, text: fmt::Arguments<'_>) {
 
 /// A line that says what failed.
 pub fn error(text: impl fmt::Display) {
-    line("omptarget-mpi: error: ", format_args!("{text}"));
+    line("omptarget-mpi: error: ", format_args!("{}", Plain(text)));
 }
 
 /// A line that says what the user should know although nothing failed.
 pub fn warning(text: impl fmt::Display) {
-    line("omptarget-mpi: warning: ", format_args!("{text}"));
+    line("omptarget-mpi: warning: ", format_args!("{}", Plain(text)));
+}
+
+/// A text without control characters, which values of variables and names of files may have:
+/// it stays one line, and does nothing to a terminal.
+struct Plain<T>(T);
+
+impl<T: fmt::Display> fmt::Display for Plain<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .to_string()
+            .chars()
+            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { f.write_char(c) })
+    }
 }
 
 /// Whole lines that the user asked for, in one piece.
@@ -79,4 +92,14 @@ macro_rules! debug {
             $crate::base::log::debug(format_args!($($arg)*));
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Plain;
+
+    #[test]
+    fn a_line_stays_one() {
+        assert_eq!(Plain("ä='\u{1b}[31m\nb'").to_string(), "ä='\\u{1b}[31m\\nb'");
+    }
 }

@@ -113,6 +113,34 @@ pub fn page_size() -> u32 {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u32 }
 }
 
+/// Fails where the system's tables of processes can't be seen, through which images are
+/// loaded and processes of a node found.
+///
+/// # Errors
+/// The text says what to do.
+pub fn require_proc() -> Result<()> {
+    if std::path::Path::new("/proc/self/fd").is_dir() {
+        return Ok(());
+    }
+    let host = host_name();
+    Err(Error::new(format!("/proc/self/fd is missing on host {host}: mount /proc there (mount -t proc proc /proc)")))
+}
+
+/// Opens /dev/null as each of standard input, output and error that is closed: MPI's
+/// connections would get the numbers, and what is printed would go into them. (Executables
+/// in Rust do so by themselves.)
+pub fn open_standard_streams() {
+    for fd in 0..=2 {
+        // SAFETY: plain numbers and a constant string. All lower descriptors are open, so that
+        // this is the one that open finds.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == -1 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
+    }
+}
+
 /// A file in memory that has no name in any file system.
 ///
 /// # Errors

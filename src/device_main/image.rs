@@ -7,10 +7,11 @@ use crate::wire::command::libraries;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{OsStr, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// As LLVM's host plugin loads images: undefined functions that are never called do no
@@ -157,20 +158,20 @@ fn open(file: &File) -> Result<Library> {
 
 /// Loads a library that the loader did not find for an image, from where the host
 /// process has it, after what it needs itself; false if that is not possible.
-pub fn find_library(name: &str, hints: &BTreeMap<String, String>, depth: u32) -> bool {
+pub fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
     // SAFETY: as in `open`.
-    let load = |what: &str| unsafe { Library::open(Some(what), FLAGS) };
-    if let Ok(found) = load(name) {
+    let load = |what: &OsStr| unsafe { Library::open(Some(what), FLAGS) };
+    if let Ok(found) = load(name.as_ref()) {
         // Never unloaded: later images may need it too.
         std::mem::forget(found);
         return true;
     }
     let Some(path) = hints.get(name).filter(|_| depth < 16) else { return false };
-    let needed = elf::map(path.as_ref()).ok().and_then(|file| elf::needed_libraries(&file).ok());
+    let needed = elf::map(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
     for dependency in needed.iter().flatten() {
         find_library(dependency, hints, depth + 1);
     }
-    load(path).map(std::mem::forget).is_ok()
+    load(path.as_ref()).map(std::mem::forget).is_ok()
 }
 
 fn load_address(library: &Library) -> Result<u64> {

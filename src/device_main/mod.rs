@@ -99,6 +99,7 @@ fn serve() -> Result<std::convert::Infallible> {
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     serve::die_with_parent();
+    node::require_proc()?;
     let settings = Settings::from_env()?;
     let workers = if settings.devices_per_rank > 1 || settings.spares > 0 {
         relay::start(settings.devices_per_rank, |birth| {

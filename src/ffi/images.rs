@@ -8,10 +8,14 @@ use crate::base::{elf, node};
 use crate::debug;
 use crate::plugin::device::Device;
 use crate::plugin::image::Entry;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
+
+/// Where images begin, or did, that were said to be for these devices.
+static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 pub(super) struct LoadedImage {
@@ -58,6 +62,22 @@ pub(super) unsafe fn entries_of(image: &DeviceImage) -> &[OffloadEntry] {
     if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(image.entries_begin, n) } }
 }
 
+/// The first bytes of what lies at these addresses, or `None` if nothing readable does.
+fn head(place: &Range<usize>) -> Result<Option<([u8; elf::HEADER], usize)>> {
+    let mut head = [0u8; elf::HEADER];
+    let len = head.len().min(place.len());
+    // SAFETY: the array has as many bytes.
+    let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), len) };
+    if n == len as isize {
+        return Ok(Some((head, len)));
+    }
+    let e = std::io::Error::last_os_error();
+    if n >= 0 || e.raw_os_error() == Some(libc::EFAULT) {
+        return Ok(None);
+    }
+    Err(Error::from(e).context("an image can't be read (process_vm_readv); allow that call here"))
+}
+
 /// The bytes of an image.
 ///
 /// # Safety
@@ -68,6 +88,7 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
         let image = image.as_ref().ok_or_else(|| Error::new("the image is null"))?;
         let len = (image.image_end as usize).checked_sub(image.image_start as usize);
         let len = len.filter(|_| !image.image_start.is_null()).ok_or_else(|| Error::new("the image has no bytes"))?;
+        head(&range_of(image))?.ok_or_else(|| Error::new("the image's library has gone"))?;
         Ok(std::slice::from_raw_parts(image.image_start.cast(), len))
     }
 }
@@ -84,26 +105,38 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         }
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        let mut head = [0u8; elf::HEADER];
-        let len = head.len().min(place.len());
-        // SAFETY: the array has as many bytes.
-        let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), len) };
-        if n != len as isize {
-            let e = std::io::Error::last_os_error();
-            if n >= 0 || e.raw_os_error() == Some(libc::EFAULT) {
-                // LLVM 15 and 18 ask for images of libraries that have gone too.
-                return Ok(0);
-            }
-            return Err(Error::from(e).context("an image can't be read (process_vm_readv); allow that call here"));
-        }
+        let Some((head, len)) = head(&place)? else {
+            // LLVM 15 to 18 show images of libraries that have gone again and again.
+            // SAFETY: the caller's promise.
+            return Ok(i32::from(unsafe { take_again(image) }));
+        };
         // Devices are of the program's own kind: no others are met.
         let checked = elf::check(&head[..len], elf::MACHINE);
-        checked.as_ref().unwrap_or_else(|e| {
-            debug!("an image is not for MPI devices: {e}");
-            &()
-        });
+        match &checked {
+            Ok(()) => {
+                TAKEN.lock().insert(place.start);
+            }
+            Err(e) => debug!("an image is not for MPI devices: {e}"),
+        }
         Ok(i32::from(checked.is_ok()))
     })
+}
+
+/// Whether an image whose library has gone shall be taken once more. LLVM 15 to 17 show it to
+/// each plugin until one takes it, and LLVM's own plugins read it where it no longer lies: so
+/// who took it before has to. libomptarget then looks for constructors among the entries of
+/// its copy of the descriptor, which have gone too: the copy is left with none.
+///
+/// # Safety
+/// `image` is null or points to libomptarget's copy of an image descriptor.
+unsafe fn take_again(image: *mut DeviceImage) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(image) = (unsafe { image.as_mut() }) else { return false };
+    let again = generation() == Generation::Llvm15 && TAKEN.lock().contains(&(image.image_start as usize));
+    if again {
+        image.entries_end = image.entries_begin;
+    }
+    again
 }
 
 /// The same; `info` says for which processor the image was built, which the image does

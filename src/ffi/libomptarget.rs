@@ -8,7 +8,7 @@
 use crate::base::{Error, Result, elf};
 use crate::plugin::image::loaded_libraries;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Releases that call this library alike.
@@ -38,8 +38,8 @@ struct Traits {
 
 impl Traits {
     /// `None` if the file is no libomptarget.
-    fn read(path: &str) -> Option<Traits> {
-        let file = elf::map(Path::new(path)).ok()?;
+    fn read(path: &Path) -> Option<Traits> {
+        let file = elf::map(path).ok()?;
         let soname = elf::soname(&file)?;
         soname.starts_with("libomptarget.so").then(|| Traits {
             soname,
@@ -95,7 +95,8 @@ pub fn generation() -> &'static Result<Generation> {
     static GENERATION: OnceLock<Result<Generation>> = OnceLock::new();
     GENERATION.get_or_init(|| {
         let named = loaded_libraries().into_iter().filter(|(name, _)| name.starts_with("libomptarget.so"));
-        decide(&named.filter_map(|(_, path)| Traits::read(&path).map(|traits| (path, traits))).collect())
+        let traits = |path: PathBuf| Traits::read(&path).map(|traits| (path.to_string_lossy().into_owned(), traits));
+        decide(&named.filter_map(|(_, path)| traits(path)).collect())
     })
 }
 

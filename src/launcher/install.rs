@@ -41,7 +41,8 @@ impl Family {
             let out = Command::new(path).arg("--version").output();
             out.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(word))
         };
-        names.iter().filter_map(|name| which(OsStr::new(name))).find(says)
+        // Not from the current directory, if the PATH has it.
+        names.iter().filter_map(|name| which(OsStr::new(name))).filter(|path| path.is_absolute()).find(says)
     }
 }
 

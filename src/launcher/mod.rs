@@ -70,6 +70,10 @@ pub struct Plan {
 impl Plan {
     fn of(options: &Options) -> Result<Plan> {
         let myself = std::env::current_exe().map_err(|e| Error::from(e).context("where is this program?"))?;
+        std::env::current_dir().map_err(|e| {
+            Error::from(e)
+                .context("MPI's launchers can't start from the current directory, which is gone; go to another")
+        })?;
         let program = options.command.first().map(|name| Program::find(name)).transpose()?;
         let own_mpi = program.as_ref().and_then(|p| p.mpi);
         let prefix = myself.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -174,6 +178,13 @@ fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String,
         )));
     };
     let mut path = folder.into_os_string();
+    if path.as_encoded_bytes().iter().any(|b| b":;".contains(b)) {
+        return Err(Error::new(format!(
+            "omptarget-mpi is installed in {}, which LD_LIBRARY_PATH can't name because of the ':' or ';': \
+             install it elsewhere",
+            path.display()
+        )));
+    }
     if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|p| !p.is_empty()) {
         path.push(":");
         path.push(rest);

@@ -169,19 +169,21 @@ fn places(hosts: Option<&str>, devices: usize) -> Result<String> {
         hosts.iter().flat_map(|h| repeat_n(h.name.as_str(), h.slots.unwrap_or(1) as usize)).collect();
     let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.trim().parse::<usize>().ok());
     let first = rank.unwrap_or(0) * devices;
-    let mine: Vec<String> = (first..first + devices).map(|i| format!("{}:1", slots[i % slots.len()])).collect();
-    Ok(mine.join(","))
+    // Neighbours on one host in one word: Open MPI takes 255 bytes in all.
+    let mine: Vec<&str> = (first..first + devices).map(|i| slots[i % slots.len()]).collect();
+    let words = mine.chunk_by(|a, b| a == b).map(|same| format!("{}:{}", same[0], same.len()));
+    Ok(words.collect::<Vec<_>>().join(","))
 }
 
-/// What spawned devices need of this process's environment, which MPI may not take along.
-fn forwarded(bind: Bind) -> String {
-    // A line for each: a value of several would be taken for several variables.
-    let set = settings::for_devices().into_iter().filter(|(_, value)| !value.contains('\n'));
-    let mut lines: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
+/// What spawned devices need of this process's environment, which MPI may not take along:
+/// NAME=VALUE each.
+fn forwarded(bind: Bind) -> Vec<String> {
+    let set = settings::for_devices().into_iter();
+    let mut words: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
     if bind == Bind::Inherit && std::env::var_os("OMPTARGET_MPI_BIND").is_none() {
-        lines.push("OMPTARGET_MPI_BIND=inherit".into());
+        words.push("OMPTARGET_MPI_BIND=inherit".into());
     }
-    lines.join("\n")
+    words
 }
 
 /// The bell of this process, and those of the ranks on its node that it exchanges messages

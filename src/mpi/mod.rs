@@ -239,12 +239,12 @@ impl Mpi {
     }
 
     /// Spawns `n` processes of an executable, which are ranks 1 to `n` beside this process,
-    /// rank 0, on `hosts` (`a:1,b:2`) and with these lines in their environment; starts MPI
-    /// unless the program has done so.
+    /// rank 0, on `hosts` (`a:1,b:2`) and with these variables (`NAME=VALUE`) in their
+    /// environment; starts MPI unless the program has done so.
     ///
     /// # Errors
     /// MPI can't spawn here, the program's MPI can't be shared, or the program has ended it.
-    pub fn spawn(executable: &Path, n: usize, hosts: &str, environment: &str) -> Result<Mpi> {
+    pub fn spawn(executable: &Path, n: usize, hosts: &str, environment: &[String]) -> Result<Mpi> {
         let is_programs = match phase() {
             Phase::Before => {
                 init()?;
@@ -256,18 +256,19 @@ impl Mpi {
             }
             Phase::After => return Err(Error::new("the program has ended MPI: no target region can run after that")),
         };
-        let path = CString::new(executable.as_os_str().as_encoded_bytes())
-            .map_err(|_| Error::new("the device executable's path has a NUL byte"))?;
+        let words = spawn_words(executable, environment)?;
+        let mut arguments: Vec<*mut c_char> = words[1..].iter().map(|w| w.as_ptr().cast_mut()).collect();
+        arguments.push(ptr::null_mut());
         let mut errors = vec![0 as c_int; n];
         // SAFETY: MPI is running; C strings and out parameters outlive their calls, the errors
-        // have a place for each process; a null argument vector means no arguments.
+        // have a place for each process; a null pointer ends the arguments, which are only read.
         unsafe {
             let (mut alone, mut inter) = (Self::null_comm(), Self::null_comm());
             ok("MPI_Comm_dup", sys::MPI_Comm_dup(sys::RSMPI_COMM_SELF, &mut alone))?;
             ok("MPI_Comm_set_errhandler", sys::MPI_Comm_set_errhandler(alone, sys::RSMPI_ERRORS_RETURN))?;
-            let mut info = info(hosts, environment)?;
-            let (path, errors) = (path.as_ptr(), errors.as_mut_ptr());
-            let rc = sys::MPI_Comm_spawn(path, ptr::null_mut(), count(n)?, info, 0, alone, &mut inter, errors);
+            let mut info = info(hosts)?;
+            let (path, arguments, errors) = (words[0].as_ptr(), arguments.as_mut_ptr(), errors.as_mut_ptr());
+            let rc = sys::MPI_Comm_spawn(path, arguments, count(n)?, info, 0, alone, &mut inter, errors);
             ok("MPI_Comm_spawn", rc).map_err(|e| {
                 let instead = if is_programs {
                     "use an MPI that can, for instance Open MPI".to_string()
@@ -479,12 +480,29 @@ fn set_yielding(yields: bool) -> bool {
     unsafe { set(yields) }
 }
 
-/// How to spawn: on these hosts, as many as there shall be, bound to nothing, with these
-/// variables. Others than Open MPI ignore these keys.
+/// The command that starts an executable with these variables in its environment. MPI itself
+/// has room for 255 bytes of them (Open MPI), env(1) for all.
+fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>> {
+    let path = executable.as_os_str().as_encoded_bytes();
+    let mut words: Vec<&[u8]> = Vec::new();
+    if !environment.is_empty() {
+        words.push(b"/usr/bin/env");
+        words.extend(environment.iter().map(String::as_bytes));
+        if path.contains(&b'=') {
+            // env(1) would take it for one more variable.
+            words.extend([b"sh".as_slice(), b"-c", br#"exec "$0""#]);
+        }
+    }
+    words.push(path);
+    words.into_iter().map(|w| CString::new(w).map_err(|_| Error::new("a NUL byte in a path"))).collect()
+}
+
+/// How to spawn: on these hosts, as many as there shall be, bound to nothing. Others than Open
+/// MPI ignore these keys.
 ///
 /// # Safety
 /// MPI is running.
-unsafe fn info(hosts: &str, environment: &str) -> Result<sys::MPI_Info> {
+unsafe fn info(hosts: &str) -> Result<sys::MPI_Info> {
     // SAFETY: reading a constant of the library.
     let mut info = unsafe { sys::RSMPI_INFO_NULL };
     // SAFETY: the caller's promise; the out parameter outlives the call.
@@ -498,10 +516,14 @@ unsafe fn info(hosts: &str, environment: &str) -> Result<sys::MPI_Info> {
     };
     set("map_by", "slot:OVERSUBSCRIBE")?;
     set("bind_to", "none")?;
-    set("add-host", hosts)?;
-    if !environment.is_empty() {
-        set("env", environment)?;
+    if hosts.len() >= sys::MPI_MAX_INFO_VAL as usize {
+        return Err(Error::new(format!(
+            "the list of hosts is too long for MPI_Comm_spawn ({} bytes): start the devices with the program \
+             (llvm-offload-mpirun --hosts), or name fewer hosts",
+            hosts.len()
+        )));
     }
+    set("add-host", hosts)?;
     Ok(info)
 }
 

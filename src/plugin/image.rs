@@ -5,8 +5,9 @@ use super::queue::Queue;
 use super::space::Reservation;
 use crate::base::{Error, Result, elf};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,17 +107,18 @@ pub fn route(devices: &[usize]) -> Vec<Hop> {
 }
 
 /// The bytes of an image as they travel: the ELF file, then the list of this process's
-/// libraries (lines of name, tab, path: where the device may look for what the image
+/// libraries (of each name and path: where the device may look for what the image
 /// needs); and the bytes of that list.
 pub fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
     let list = library_list(|_| true);
     ([file, &list].concat(), list.len() as u64)
 }
 
-/// The libraries of this process with such names: lines of name, tab, path.
+/// The libraries of this process with such names: of each its name and its path, both ended
+/// by a NUL byte.
 pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     let libraries = loaded_libraries().into_iter().filter(|(name, _)| wanted(name));
-    libraries.flat_map(|(name, path)| format!("{name}\t{path}\n").into_bytes()).collect()
+    libraries.flat_map(|(name, path)| [name.as_bytes(), b"\0", path.as_os_str().as_bytes(), b"\0"].concat()).collect()
 }
 
 /// The file that this very code was loaded from.
@@ -126,28 +128,32 @@ pub fn own_path() -> Option<PathBuf> {
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let found = libc::dladdr(own_path as *const c_void, &mut info) != 0 && !info.dli_fname.is_null();
-        let path = found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())?;
+        let path = found.then(|| path_of(CStr::from_ptr(info.dli_fname)))?;
         // Slots are links to it.
         std::fs::canonicalize(path).ok()
     }
 }
 
-/// File name and path of every shared object in this process.
-pub fn loaded_libraries() -> BTreeMap<String, String> {
+fn path_of(name: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+}
+
+/// File name and path of every shared object in this process. (One whose file name is no
+/// text is left out: no image names it so.)
+pub fn loaded_libraries() -> BTreeMap<String, PathBuf> {
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid record and our own pointer; the name is a C
         // string or null.
         let (found, name) = unsafe {
             let name = (*info).dlpi_name;
-            (&mut *found.cast::<BTreeMap<String, String>>(), if name.is_null() { c"" } else { CStr::from_ptr(name) })
+            (&mut *found.cast::<BTreeMap<String, PathBuf>>(), if name.is_null() { c"" } else { CStr::from_ptr(name) })
         };
-        let path = name.to_string_lossy();
         // Only the kernel's own has a name without a folder; a folder may be relative.
-        if path.contains('/')
-            && let Ok(path) = std::path::absolute(Path::new(&*path))
-            && let Some(file) = path.file_name()
+        if name.to_bytes().contains(&b'/')
+            && let Ok(path) = std::path::absolute(path_of(name))
+            && let Some(file) = path.file_name().and_then(OsStr::to_str)
         {
-            found.insert(file.to_string_lossy().into_owned(), path.to_string_lossy().into_owned());
+            found.insert(file.to_string(), path);
         }
         0
     }
@@ -185,6 +191,6 @@ mod tests {
         let (parcel, libraries) = parcel(b"ELF...");
         let (file, list) = parcel.split_at(parcel.len() - libraries as usize);
         assert_eq!(file, b"ELF...");
-        assert!(std::str::from_utf8(list).unwrap().lines().any(|l| l.starts_with("libc.so")));
+        assert!(list.split(|b| *b == 0).any(|part| part.starts_with(b"libc.so")));
     }
 }

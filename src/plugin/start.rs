@@ -19,13 +19,13 @@ use crate::mpi::{self, Phase};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::Command;
 use crate::wire::hello::{Hello, Job, Role, Team, processes, share_of_cores, sharers};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// True if the program or one of its libraries, this plugin aside, uses MPI itself.
 fn program_uses_mpi() -> bool {
-    let uses_mpi = |path: &str| elf::map(path.as_ref()).is_ok_and(|file| elf::uses_mpi(&file));
-    if uses_mpi("/proc/self/exe") {
+    let uses_mpi = |path: &Path| elf::map(path).is_ok_and(|file| elf::uses_mpi(&file));
+    if uses_mpi("/proc/self/exe".as_ref()) {
         return true;
     }
     super::image::loaded_libraries().into_iter().any(|(name, path)| {
@@ -83,6 +83,7 @@ pub fn choose() -> Result<Choice> {
         no_devices("", false);
         return Ok(Choice::Stock);
     }
+    node::require_proc()?;
     let settings = Settings::from_env()?;
     let uses_mpi = program_uses_mpi();
     if settings.hosts.is_some() && settings.devices.is_none() {
@@ -91,6 +92,7 @@ pub fn choose() -> Result<Choice> {
     if let Some(devices) = settings.devices {
         let alone = launcher().is_none_or(|(_, size)| size == Some(1));
         if uses_mpi || alone {
+            node::open_standard_streams();
             if uses_mpi && mpi::phase() == Phase::Before && node::is_single_threaded() {
                 for (name, value) in mpi::LEVEL_VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
                     // SAFETY: no other thread reads the environment, as was just looked.
@@ -104,6 +106,7 @@ pub fn choose() -> Result<Choice> {
         no_devices(why, uses_mpi);
         return Ok(Choice::Stock);
     }
+    node::open_standard_streams();
     let mut meeting = meet(Role::Host, Origin::Started, &settings)?;
     if meeting.job == Job::HostsOnly {
         meeting.mpi.finish();

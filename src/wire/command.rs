@@ -5,7 +5,10 @@
 use super::{MESSAGE_MAX, Reader};
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// What stands in front of every command message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,11 +183,13 @@ pub fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(part).map(move |at| at..len.min(at + part))
 }
 
-/// Reads a list of libraries, lines of name, tab, path: of each name where the host has it.
-pub fn libraries(list: &[u8]) -> BTreeMap<String, String> {
-    let list = String::from_utf8_lossy(list);
-    let lines = list.lines().filter_map(|line| line.split_once('\t'));
-    lines.map(|(name, path)| (name.to_string(), path.to_string())).collect()
+/// Reads a list of libraries: of each its name and where the host has it, both ended by a NUL
+/// byte. What is cut off at the end is left out.
+pub fn libraries(list: &[u8]) -> BTreeMap<String, PathBuf> {
+    let end = list.iter().rposition(|b| *b == 0).unwrap_or(0);
+    let words: Vec<&[u8]> = list[..end].split(|b| *b == 0).collect();
+    let pairs = words.chunks_exact(2);
+    pairs.map(|p| (String::from_utf8_lossy(p[0]).into_owned(), OsStr::from_bytes(p[1]).into())).collect()
 }
 
 /// Takes commands off a message.

@@ -155,7 +155,7 @@ impl Hello {
 
 fn text(out: &mut Vec<u8>, s: &str) {
     let start = out.len();
-    out.extend_from_slice(&s.as_bytes()[..s.floor_char_boundary(TEXT - 1)]);
+    out.extend_from_slice(&s.as_bytes()[..s.floor_char_boundary(TEXT)]);
     out.resize(start + TEXT, 0);
 }
 
@@ -313,7 +313,7 @@ mod tests {
         let mut h = hello(Role::Device);
         assert_eq!(Hello::decode(&h.encode()).unwrap(), h);
         h.host = "ä".repeat(100);
-        assert_eq!(Hello::decode(&h.encode()).unwrap().host, "ä".repeat(31));
+        assert_eq!(Hello::decode(&h.encode()).unwrap().host, "ä".repeat(32));
     }
 
     #[test]

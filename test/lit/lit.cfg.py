@@ -156,6 +156,7 @@ config.substitutions += [
     ("%messages", "%s %s/messages.py" % (sys.executable, tools)),
     ("%trace", "%s %s/trace.py" % (sys.executable, tools)),
     ("%answer", "%s %s/answer.py" % (sys.executable, tools)),
+    ("%python", sys.executable),
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),
     ("%hostname", socket.gethostname()),
