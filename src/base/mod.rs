@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What every floor may use: a clock, errors, lists of hosts, log lines, settings, facts of
-//! the node, ELF reading.
+//! What every floor may use: a clock, errors, lists of hosts, log lines, names of kernels,
+//! settings, facts of the node, ELF reading.
 
 pub mod clock;
 pub mod elf;
@@ -8,6 +8,7 @@ pub mod error;
 pub mod hosts;
 pub mod log;
 pub mod manual;
+pub mod name;
 pub mod node;
 pub mod settings;
 

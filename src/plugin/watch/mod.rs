@@ -5,14 +5,13 @@
 //! wait for each other), devices of what they do. Notes name kernels by address: they are collected before
 //! an image goes, and at the end, when the devices' clocks are compared for the second time.
 
-mod name;
 mod stats;
 mod trace;
 
 use super::device::Device;
 use crate::base::clock::{self, Line};
 use crate::base::settings::Settings;
-use crate::base::{Error, Result, log};
+use crate::base::{Error, Result, log, name};
 use crate::wire::command::Command;
 use crate::wire::record::{Event, Kind, Record, Sum, Way};
 use parking_lot::Mutex;
