@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!(board.running(), ["main, line 12", "at 0x30"]);
         assert_eq!(board.only_kernel(), 0);
-        [0, 5].map(|slot| board.kernel(slot).store(0, Ordering::Release));
+        [0, 5].iter().for_each(|&slot| board.kernel(slot).store(0, Ordering::Release));
         assert_eq!(board.only_kernel(), 0x10);
     }
 
