@@ -2,9 +2,9 @@
 //! The process above a device: it waits for the device's end and says what it was, where the
 //! device itself can't: killed, crashed outside of any kernel, ended by a kernel's `_exit`.
 //!
-//! It is forked off before MPI and before any thread starts. To the launcher it is the device: it passes signals on, and ends as the device
-//! ended. A rank with workers is the
-//! parent of these, and needs only [`cause`] and their boards.
+//! The device is forked off it before MPI and before any thread starts. To the launcher this is
+//! the device: it passes signals on, and ends as the device ended. A rank with workers is the
+//! parent of these itself, and needs only [`cause`] and their boards.
 
 use super::board::Board;
 use super::serve::{die_with_parent, forget_libomp};
