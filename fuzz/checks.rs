@@ -4,9 +4,8 @@
 
 use omptarget_mpi::base::elf::{self, Image};
 use omptarget_mpi::base::hosts::{self, Host};
-use omptarget_mpi::base::name;
 use omptarget_mpi::base::settings::Settings;
-use omptarget_mpi::plugin::space;
+use omptarget_mpi::base::{name, node};
 use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
 use omptarget_mpi::wire::packet::Packet;
@@ -209,8 +208,8 @@ fn settings(bytes: &[u8]) -> bool {
 /// What lies at an address: the first line's, in hexadecimal digits; the rest are the maps.
 fn mapping(text: &str) -> bool {
     let (address, maps) = text.split_once('\n').unwrap_or((text, ""));
-    let found = space::mapping_at(maps, u64::from_str_radix(address, 16).unwrap_or(1 << 20));
-    assert!(found.as_ref().is_none_or(|what| what.starts_with('[') || maps.contains(what.as_str())));
+    let found = node::mapping_at(maps, u64::from_str_radix(address, 16).unwrap_or(1 << 20));
+    assert!(found.as_ref().is_none_or(|(_, what)| what.starts_with('[') || maps.contains(what.as_str())));
     found.is_some()
 }
 

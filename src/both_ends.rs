@@ -11,9 +11,10 @@
 //! A device's threads end only as far as they notice; the others rest until the process ends.
 
 use crate::base::{Error, Result};
+use crate::device_main::board::Board;
 use crate::device_main::executor::Executor;
 use crate::device_main::output::Output;
-use crate::device_main::serve::Server;
+use crate::device_main::serve::{Limits, Server};
 use crate::link::bell::{Bell, Bells};
 use crate::link::idle::Pace;
 use crate::link::{Link, Transport};
@@ -284,9 +285,10 @@ impl JobOf {
         let pace = |crowded| if case.crowded { crowded } else { Pace::ALONE };
         let host = links.remove(HOST);
         for link in links {
-            let (ends, pace) = ((Box::new(NoKernels), end_thread as fn(i32) -> !), pace(Pace::CROWDED_DEVICE));
+            let limits = Limits { pace: pace(Pace::CROWDED_DEVICE), kernel_time: None };
+            let how: (Box<dyn Executor>, fn(i32) -> !) = (Box::new(NoKernels), end_thread);
             let output = (Output::empty()?, std::fs::File::options().write(true).open("/dev/null")?);
-            let server = Server::new(link, (HOST, None), None, pace, (ends.0, ends.1), output);
+            let server = Server::new(link, (HOST, None), None, limits, how, output, Board::new()?);
             std::thread::spawn(move || -> () { server.run() });
         }
         let ports = (0..case.devices).map(|n| Port::new(1 + n, None, format!("device {n}"))).collect();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels as the source has them.
+//! Kernels, types and signals as people know them.
 
 use std::collections::HashMap;
+use std::ffi::c_int;
 
 /// Names of different kernels. Where two would look alike, device and number of the source
 /// file stand behind them.
@@ -57,9 +58,54 @@ fn demangled(function: &str) -> String {
     symbol.and_then(|s| s.demangle().ok()).unwrap_or_else(|| function.to_string())
 }
 
+/// "signal SIGKILL" for 9.
+pub fn of_signal(signal: c_int) -> String {
+    let name = match signal {
+        libc::SIGHUP => "HUP",
+        libc::SIGINT => "INT",
+        libc::SIGQUIT => "QUIT",
+        libc::SIGILL => "ILL",
+        libc::SIGTRAP => "TRAP",
+        libc::SIGABRT => "ABRT",
+        libc::SIGBUS => "BUS",
+        libc::SIGFPE => "FPE",
+        libc::SIGKILL => "KILL",
+        libc::SIGSEGV => "SEGV",
+        libc::SIGPIPE => "PIPE",
+        libc::SIGALRM => "ALRM",
+        libc::SIGTERM => "TERM",
+        libc::SIGXCPU => "XCPU",
+        libc::SIGXFSZ => "XFSZ",
+        libc::SIGSYS => "SYS",
+        _ => return format!("signal {signal}"),
+    };
+    format!("signal SIG{name}")
+}
+
+/// "std::runtime_error" for `St13runtime_error`: the name of a type as the Itanium C++ ABI
+/// has it.
+pub fn of_type(symbol: &str) -> String {
+    let info = cpp_demangle::Symbol::new(format!("_ZTI{symbol}")).ok().and_then(|s| s.demangle().ok());
+    info.and_then(|text| Some(text.strip_prefix("typeinfo for ")?.to_string())).unwrap_or_else(|| symbol.to_string())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{of_kernel, of_kernels};
+    use super::{of_kernel, of_kernels, of_signal, of_type};
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!((of_signal(libc::SIGBUS), of_signal(200)), ("signal SIGBUS".into(), "signal 200".into()));
+    }
+
+    #[test]
+    fn types_are_named_as_in_the_source() {
+        for (symbol, name) in
+            [("i", "int"), ("St13runtime_error", "std::runtime_error"), ("PKc", "char const*"), ("?", "?")]
+        {
+            assert_eq!(of_type(symbol), name);
+        }
+    }
 
     #[test]
     fn kernels_are_told_by_function_and_line() {

@@ -45,6 +45,23 @@ pub unsafe fn read_any(from: u64, to: *mut u8, len: usize) -> isize {
     unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }
 }
 
+/// What of this process lies at an address: whether it can be read, and what it is, in words.
+pub fn mapping(address: u64) -> Option<(bool, String)> {
+    mapping_at(&std::fs::read_to_string("/proc/self/maps").ok()?, address)
+}
+
+/// The same in the text of some `/proc/…/maps`.
+pub fn mapping_at(maps: &str, address: u64) -> Option<(bool, String)> {
+    maps.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        let readable = fields.next()?.starts_with('r');
+        let what = fields.nth(3).unwrap_or("[anonymous memory]");
+        (start..end).contains(&address).then(|| (readable, what.to_string()))
+    })
+}
+
 /// True if this process is known to have one thread only.
 pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)

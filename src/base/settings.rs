@@ -18,6 +18,8 @@ pub struct Settings {
     pub start_timeout: Duration,
     /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
     pub memory: Option<u64>,
+    /// `OMPTARGET_MPI_KERNEL_TIMEOUT`, seconds: how long a kernel may run.
+    pub kernel_timeout: Option<Duration>,
     /// `OMPTARGET_MPI_FRAGMENT_SIZE`, bytes: the largest piece of one large transfer.
     pub fragment: u64,
     /// `OMPTARGET_MPI_STATS=1`: tell at the end what happened on each device.
@@ -68,6 +70,7 @@ impl Default for Settings {
             bind: Bind::Share,
             start_timeout: Duration::from_secs(60),
             memory: None,
+            kernel_timeout: None,
             fragment: 16 << 20,
             devices: None,
             devices_per_rank: 1,
@@ -109,6 +112,7 @@ impl Settings {
             s.start_timeout = Duration::from_secs(n);
         }
         s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
+        s.kernel_timeout = seconds(&get, "OMPTARGET_MPI_KERNEL_TIMEOUT")?;
         if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", 4096, 1 << 30)? {
             s.fragment = n;
         }
@@ -164,6 +168,17 @@ fn size(get: &impl Fn(&str) -> Option<String>, name: &str, min: u64, max: u64) -
         })
 }
 
+/// Seconds, not necessarily whole; 0 is none.
+fn seconds(get: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<Duration>> {
+    const RANGE: std::ops::RangeInclusive<f64> = 0.001..=1e9;
+    let Some(text) = get(name) else { return Ok(None) };
+    match text.trim().parse::<f64>() {
+        Ok(0.0) => Ok(None),
+        Ok(n) if RANGE.contains(&n) => Ok(Some(Duration::from_secs_f64(n))),
+        _ => Err(Error::new(format!("{name}={text} is neither 0 nor a number of seconds from 0.001 to 1000000000"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +199,13 @@ mod tests {
     }
 
     #[test]
+    fn times_need_not_be_whole() {
+        let limit = |v| read(&[("OMPTARGET_MPI_KERNEL_TIMEOUT", v)]).unwrap().kernel_timeout;
+        assert_eq!(limit(" 0.5"), Some(Duration::from_millis(500)));
+        assert_eq!((limit("60"), limit("0")), (Some(Duration::from_secs(60)), None));
+    }
+
+    #[test]
     fn statistics_and_traces_are_switched_on() {
         let s =
             read(&[("OMPTARGET_MPI_STATS", "1"), ("OMPTARGET_MPI_TRACE", "a b"), ("OMPTARGET_MPI_TRACE_EVENTS", "2k")]);
@@ -197,6 +219,10 @@ mod tests {
         for bad in ["", "-1", "12x", "0", "K", "99999999999999999999", "17179869184G", "1é"] {
             let e = read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", bad)]).unwrap_err();
             assert!(e.to_string().contains("4096 to 1073741824"), "{bad}: {e}");
+        }
+        for bad in ["", "x", "-1", "0.0001", "nan", "inf", "1K"] {
+            let e = read(&[("OMPTARGET_MPI_KERNEL_TIMEOUT", bad)]).unwrap_err();
+            assert!(e.to_string().contains("0.001 to 1000000000"), "{bad}: {e}");
         }
         assert!(read(&[("OMPTARGET_MPI_BIND", "core")]).is_err());
         assert!(read(&[("OMPTARGET_MPI_STATS", "yes")]).is_err());

@@ -1,6 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device executable: one process of it is one OpenMP device.
 
+use omptarget_mpi::device_main::threads;
+use std::ffi::{c_int, c_void};
+
 fn main() -> std::process::ExitCode {
     omptarget_mpi::device_main::main()
+}
+
+/// Comes before the system's for all libraries of this process, those of images too. Here and
+/// not in the library, which is loaded into programs.
+///
+/// # Safety
+/// As the system's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: threads::Start,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { threads::create(thread, attributes, start, argument) }
 }

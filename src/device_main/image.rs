@@ -232,6 +232,12 @@ impl Image {
         self.parsed.code.iter().any(|r| self.at(r).contains(&address))
     }
 
+    /// Addresses and symbols of its kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = (u64, &str)> {
+        let kernels = self.parsed.symbols.iter().filter(|(name, _)| name.starts_with("__omp_offloading_"));
+        kernels.map(|(name, symbol)| (self.base.wrapping_add(symbol.value), name.as_str()))
+    }
+
     fn at(&self, r: &Range<u64>) -> Range<u64> {
         self.base.wrapping_add(r.start)..self.base.wrapping_add(r.end)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device side: a process that executes what its host sends, until the host ends.
 
+pub(crate) mod board;
 mod check;
 pub(crate) mod executor;
 mod fault;
@@ -13,6 +14,8 @@ mod role;
 mod schedule;
 pub(crate) mod serve;
 mod stubs;
+mod supervise;
+pub mod threads;
 mod watch;
 mod work;
 mod worker;
@@ -25,6 +28,7 @@ use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, Origin, launcher, meet};
 use crate::wire::hello::{Hello, Role, Team, processes, share_of_cores, sharers};
 use crate::wire::packet::{PACKET_MAX, Packet};
+use board::Board;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -98,10 +102,10 @@ fn serve() -> Result<std::convert::Infallible> {
         // SAFETY: ignoring a signal needs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    serve::die_with_parent();
     node::require_proc()?;
     let settings = Settings::from_env()?;
     let workers = if settings.devices_per_rank > 1 || settings.spares > 0 {
+        serve::die_with_parent();
         relay::start(settings.devices_per_rank, |birth| {
             if let Err(Error::Text(text)) = work(birth, &settings) {
                 log::error(format_args!("a worker process: {text}"));
@@ -110,20 +114,32 @@ fn serve() -> Result<std::convert::Infallible> {
     } else {
         Vec::new()
     };
+    // A rank with workers tells how they end.
+    let board = if workers.is_empty() {
+        if settings.bind != Bind::Inherit {
+            // Before the launcher is the grandparent.
+            node::undo_binding();
+        }
+        Some(supervise::fork_device()?)
+    } else {
+        None
+    };
     let Meeting { mpi, mut bells, frames, hellos, job } = meet(Role::Device, Origin::Started, &settings)?;
-    let Some(&Team { host, .. }) = job.team_of(mpi.rank) else {
+    let Some(Team { host, devices }) = job.team_of(mpi.rank) else {
         return Err(Error::new("the ranks do not agree on who is a device"));
     };
+    let (host, number) = (*host, devices.iter().position(|&r| r == mpi.rank).unwrap_or_default());
     let (me, host_hello) = (&hellos[mpi.rank], &hellos[host]);
     let rank = mpi.rank;
     let threads = (me.cores.len() / sharers(&hellos, rank)).max(1);
     let cores = |worker| share_of_cores(&hellos, rank, worker).filter(|_| settings.bind == Bind::Share);
     let crowded = processes(&hellos, rank) > me.cores.len();
     let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
-    if workers.is_empty() {
+    if let Some(board) = board {
         let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
         set_up(threads, cores(0).unwrap_or_default(), &settings);
-        return execute(link, (host, host_process), None, pace(crowded));
+        board.introduce(number, rank);
+        return execute(link, (host, host_process), None, pace(crowded), (board, &settings));
     }
     bells.expect(workers.len());
     let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
@@ -140,7 +156,7 @@ fn serve() -> Result<std::convert::Infallible> {
 
 /// A worker process: one of the devices of a rank, which it is told of first.
 fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infallible> {
-    let relay::Birth { socket, wake, bell } = birth;
+    let relay::Birth { socket, wake, bell, board } = birth;
     serve::die_with_parent();
     let mut packet = vec![0; PACKET_MAX];
     let len = worker::receive(&socket, &mut packet, true)?.unwrap_or(0);
@@ -158,7 +174,7 @@ fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infall
     let channel = Box::new(worker::Channel::new(worker.clone(), host as usize));
     let link = Link::new(channel, settings.fragment as usize, Bells::new(Some(bell), Vec::new(), 0), Vec::new())?;
     set_up(threads as usize, &cores, settings);
-    execute(link, (host as usize, None), Some(worker), pace(crowded))
+    execute(link, (host as usize, None), Some(worker), pace(crowded), (board, settings))
 }
 
 fn pace(crowded: bool) -> Pace {
@@ -181,12 +197,14 @@ fn execute(
     host: (usize, Option<OwnedFd>),
     worker: Option<Arc<worker::Worker>>,
     pace: Pace,
+    (board, settings): (&'static Board, &Settings),
 ) -> Result<std::convert::Infallible> {
     close_stdin();
     let (output, stderr) = output::Output::capture()?;
-    fault::watch(stderr.as_raw_fd());
+    fault::watch(board);
     let executor = Box::new(executor::InProcess);
-    serve::Server::new(link, host, worker, pace, (executor, serve::quit), (output, stderr)).run()
+    let limits = serve::Limits { pace, kernel_time: settings.kernel_timeout };
+    serve::Server::new(link, host, worker, limits, (executor, serve::quit), (output, stderr), board).run()
 }
 
 /// A handle of the host's process that tells when it has ended.

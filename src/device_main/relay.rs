@@ -13,8 +13,10 @@
 //!   done before is in the copy, what comes after is in the [`Journal`].
 //! - What the program was told once stays: a replay that gives something else fails.
 
+use super::board::Board;
 use super::journal::{Answer, Asked, Journal, Lane};
 use super::serve::{forget_libomp, host_has_ended, quit};
+use super::supervise::{self, Kills};
 use super::worker::{receive, send};
 use crate::base::{Error, Result, log};
 use crate::debug;
@@ -49,6 +51,7 @@ pub struct Started {
     socket: OwnedFd,
     wake: File,
     bell: Bell,
+    board: &'static Board,
 }
 
 /// What a worker has been started with.
@@ -59,6 +62,8 @@ pub struct Birth {
     pub wake: File,
     /// The bell of its own.
     pub bell: Bell,
+    /// Where it writes down what it runs.
+    pub board: &'static Board,
 }
 
 /// Starts workers, each of which calls `main` and ends with it. To be called before there is any thread, and
@@ -73,17 +78,17 @@ pub fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> {
     for _ in 0..workers {
         let (ours, theirs) = pair()?;
         let (read, write) = pipe()?;
-        let bell = Bell::new()?;
+        let (bell, board) = (Bell::new()?, Board::new()?);
         // SAFETY: the only thread of this process; the child goes on as a program of its own.
         match unsafe { libc::fork() } {
             -1 => return Err(Error::from(std::io::Error::last_os_error()).context("can't start a worker process")),
             0 => {
                 // Its rank's end, and all of the other workers.
                 drop((ours, write, started));
-                main(Birth { socket: theirs, wake: read, bell });
+                main(Birth { socket: theirs, wake: read, bell, board });
                 quit(1)
             }
-            pid => started.push(Started { pid, socket: ours, wake: write, bell }),
+            pid => started.push(Started { pid, socket: ours, wake: write, bell, board }),
         }
     }
     Ok(started)
@@ -354,6 +359,7 @@ pub struct Relay {
     printing: VecDeque<(usize, u32, u32)>,
     over: Arc<Mutex<Vec<Over>>>,
     packet: Vec<u8>,
+    kills: Kills,
 }
 
 impl Relay {
@@ -399,6 +405,7 @@ impl Relay {
             printing: VecDeque::new(),
             over: Arc::default(),
             packet,
+            kills: Kills::so_far(),
         }
     }
 
@@ -682,7 +689,11 @@ impl Relay {
             }
             for device in &mut self.devices {
                 if device.copy == Some(pid) {
-                    log::warning(format_args!("the spare of {} is lost: {}", device.name, how(status)));
+                    log::warning(format_args!(
+                        "the spare of {} {}",
+                        device.name,
+                        supervise::cause(status, &self.kills)
+                    ));
                     device.copy = None;
                 }
                 if device.stage == Stage::Wakes {
@@ -704,7 +715,9 @@ impl Relay {
         }
         let open: Vec<u64> = device.journal.unanswered().collect();
         if !device.ends {
-            let failure = Failure { lost: true, text: how(status), ..Failure::default() };
+            let kernel = device.it.board.only_kernel();
+            let text = format!("its process {}", supervise::cause(status, &self.kills));
+            let failure = Failure { lost: true, kernel, text, ..Failure::default() };
             return device.replace(failure, open.first().copied().unwrap_or(0), true);
         }
         device.stage = Stage::Ended;
@@ -745,15 +758,6 @@ fn not_the_same() -> Failure {
                 or on what is outside of the device), so that what was lost can't be done again; a smaller \
                 OMPTARGET_MPI_JOURNAL leaves less to be done again";
     Failure { lost: true, text: text.into(), ..Failure::default() }
-}
-
-/// How a process ended, from its wait status.
-fn how(status: i32) -> String {
-    if libc::WIFSIGNALED(status) {
-        format!("its process was ended by signal {}", libc::WTERMSIG(status))
-    } else {
-        format!("its process ended with status {}", libc::WEXITSTATUS(status))
-    }
 }
 
 fn ends(message: &[u8]) -> bool {

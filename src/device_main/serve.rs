@@ -13,6 +13,7 @@
 //!   the schedule, in a transfer's completion, or in the slot of a running kernel.
 //! - Messages are scheduled inside `Link::drive`, one after the other as they arrive.
 
+use super::board::Board;
 use super::executor::Executor;
 use super::fault;
 use super::image::{self, Image, Parcel};
@@ -31,7 +32,7 @@ use crate::link::{Link, OnDone, Peer, Progress, Span};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Commands, Head, parts};
 use crate::wire::record::{Event, Kind};
-use crate::wire::reply::{self, Failure};
+use crate::wire::reply;
 use memmap2::MmapMut;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -67,7 +68,7 @@ pub struct Server {
     link: Link,
     host: usize,
     host_process: Option<OwnedFd>,
-    pace: Pace,
+    limits: Limits,
     memory: Memory,
     images: RwLock<BTreeMap<u32, Image>>,
     /// Images that were received and not loaded.
@@ -79,6 +80,8 @@ pub struct Server {
     /// Ends the device, see [`quit`].
     quit: fn(i32) -> !,
     output: Mutex<Output>,
+    /// What the process above reads.
+    board: &'static Board,
     /// The device's own standard error.
     stderr: std::fs::File,
     schedule: Mutex<Schedule<Box<Work>>>,
@@ -100,6 +103,15 @@ pub struct Server {
     watch: Watch,
     /// What connects it with its rank, if this process is a worker.
     worker: Option<Arc<Worker>>,
+}
+
+/// What bounds waiting and running.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// How to wait for messages.
+    pub pace: Pace,
+    /// How long a kernel may run, if there is a limit to that.
+    pub kernel_time: Option<Duration>,
 }
 
 /// What a step of a message came to.
@@ -126,15 +138,17 @@ impl Server {
         link: Link,
         (host, host_process): (usize, Option<OwnedFd>),
         worker: Option<Arc<Worker>>,
-        pace: Pace,
+        limits: Limits,
         (executor, quit): (Box<dyn Executor>, fn(i32) -> !),
         (output, stderr): (Output, std::fs::File),
+        board: &'static Board,
     ) -> Arc<Server> {
         Arc::new(Server {
             link,
             host,
             host_process,
-            pace,
+            limits,
+            board,
             memory: Memory::default(),
             images: RwLock::default(),
             parcels: Mutex::default(),
@@ -323,7 +337,7 @@ impl Server {
 
     /// Receives and executes until the role is taken over.
     fn receive(self: &Arc<Server>, me: &mut Me) {
-        let mut idle = self.link.idle(self.pace);
+        let mut idle = self.link.idle(self.limits.pace);
         let mut pulse = Instant::now();
         let mut looks = 0u32;
         while me.receiving {
@@ -367,12 +381,16 @@ impl Server {
         if let Some(list) = libraries.take() {
             let role = self.begin_long(me);
             image::preload(&list);
+            tidy();
             self.end_long(me, role);
         }
     }
 
     /// What is no message and rarely there.
     fn look_around(&self, idle: &Idle<'_>) {
+        if let Some(limit) = self.limits.kernel_time {
+            fault::look_at_time(limit);
+        }
         if fault::happened() && !self.lost.swap(true, Ordering::AcqRel) {
             self.give_up();
         }
@@ -504,7 +522,7 @@ impl Server {
         if let Some(reply) = self.farewell.lock().take() {
             self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
         }
-        let mut idle = self.link.idle(self.pace);
+        let mut idle = self.link.idle(self.limits.pace);
         while !self.link.is_flushed() {
             self.drive_only();
             idle.pause(false);
@@ -548,6 +566,7 @@ impl Server {
         self.spares.store(0, Ordering::Relaxed);
         self.threads.store(1, Ordering::Relaxed);
         *me = Me { slot: 0, receiving: true };
+        fault::start_anew();
         fault::use_slot(me.slot);
         self.output.lock().skip().unwrap_or_else(|e| self.die(&e));
         self.add_thread();
@@ -558,7 +577,7 @@ impl Server {
     fn send_output(&self, limit: usize) {
         // Locked throughout: text must not overtake text.
         let mut output = self.output.lock();
-        let mut idle = self.link.idle(self.pace);
+        let mut idle = self.link.idle(self.limits.pace);
         loop {
             let mut message = self.link.buffer();
             match output.take(&mut message, reply::begin_output) {
@@ -631,7 +650,7 @@ impl Server {
     #[inline]
     fn step(self: &Arc<Server>, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
         if self.lost.load(Ordering::Relaxed) || fault::happened() {
-            work.fail(Failure { lost: true, ..fault::describe() });
+            work.fail(fault::describe().clone());
         }
         let w = &mut *work;
         let mut rest = Commands::resume(&w.message, w.position);
@@ -710,7 +729,12 @@ impl Server {
             Some(Command::Unload { image }) => {
                 let role = self.begin_long(me);
                 self.parcels.lock().remove(&image);
-                let image = self.images.write().remove(&image);
+                let mut images = self.images.write();
+                let image = images.remove(&image);
+                if image.is_some() {
+                    self.name_kernels(&images);
+                }
+                drop(images);
                 if let Some(image) = image {
                     self.memory.remove_data(&image.span());
                     drop(image);
@@ -741,6 +765,9 @@ impl Server {
 
     fn launch(&self, me: &mut Me, mut work: Box<Work>, kernel: u64, args: &[u64], array: bool) -> Step {
         let begin = work.notes.as_mut().map(|notes| notes.start());
+        if self.limits.kernel_time.is_some() {
+            fault::limit_time(me.slot);
+        }
         fault::enter(me.slot, kernel, work);
         let role = self.begin_long(me);
         // Against `give_up`: either it finds this kernel or we find that it was there.
@@ -901,10 +928,14 @@ impl Server {
         let image = parcel.ok_or_else(|| Error::new(format!("image {id} was not received")))?.load()?;
         // Again, to run before the exit handlers of what was just loaded.
         fault::notice_exit();
+        fault::notice_exceptions();
+        tidy();
         debug!("image {id} is at {:#x}", image.base());
         self.memory.add_data(image.data());
         reply.extend_from_slice(&image.base().to_le_bytes());
-        self.images.write().insert(id, image);
+        let mut images = self.images.write();
+        self.board.add_names(image.kernels());
+        images.insert(id, image);
         Ok(())
     }
 
@@ -926,8 +957,21 @@ impl Server {
         image.relocate()?;
         self.memory.add_data(image.data());
         reply.extend_from_slice(&image.base().to_le_bytes());
+        self.name_kernels(&images);
         Ok(())
     }
+
+    /// Writes the names of all kernels down anew; the images are locked for that.
+    fn name_kernels(&self, images: &BTreeMap<u32, Image>) {
+        self.board.forget_names();
+        images.values().for_each(|image| self.board.add_names(image.kernels()));
+    }
+}
+
+/// Removes what libomp has left so far: a launcher may kill this process at any time, and the
+/// one above together with it.
+fn tidy() {
+    forget_libomp(std::process::id() as i32);
 }
 
 /// True if a process of this node, of which that is a handle, has ended.
@@ -957,7 +1001,7 @@ pub fn forget_libomp(pid: i32) {
 /// Ends this process at once.
 pub fn quit(code: i32) -> ! {
     fault::ending();
-    forget_libomp(std::process::id() as i32);
+    tidy();
     // SAFETY: exit handlers belong to libraries of images whose threads still run.
     unsafe { libc::_exit(code) }
 }

@@ -23,6 +23,8 @@ pub const LARGE_PAGE: u64 = 2 << 20;
 /// of each: what a region maps comes and goes with it.
 const QUICK_LINES: usize = 64;
 const QUICK_BLOCKS: usize = 16;
+/// An address so far from a block is not taken for a slip beyond it.
+const NEAR: u64 = 1 << 20;
 /// Freed bytes that the device keeps for reuse before it gives memory back.
 const KEEP: u64 = 64 << 20;
 
@@ -35,7 +37,8 @@ pub struct Arena {
     holes: BTreeMap<u64, u64>,
     /// The same by length.
     by_size: BTreeSet<(u64, u64)>,
-    taken: FxHashMap<u64, u64>,
+    /// What is handed out: bytes taken, and bytes asked for.
+    taken: FxHashMap<u64, (u64, u64)>,
     /// Free blocks that are no holes, by their lines.
     quick: [Vec<u64>; QUICK_LINES + 1],
     /// Free ranges (start, end) that the device still has memory behind.
@@ -83,10 +86,28 @@ impl Arena {
                 self.take(size)?
             }
         };
-        self.taken.insert(at, len);
+        self.taken.insert(at, (len, size));
         self.used += len;
         self.peak = self.peak.max(self.used);
         Some(at)
+    }
+
+    /// Where an address lies among what is handed out, in words, if it lies in or near that.
+    pub fn place(&self, address: u64) -> Option<String> {
+        let before = self.taken.iter().filter(|(at, _)| **at <= address).max_by_key(|(at, _)| **at);
+        if let Some((&at, &(_, size))) = before {
+            let block = format!("the {size} bytes at {at:#x} that were allocated for the program");
+            match (address - at).checked_sub(size) {
+                None => return Some(format!("in {block}")),
+                Some(0) => return Some(format!("just past the end of {block}")),
+                Some(past) if past < NEAR => return Some(format!("{past} bytes past the end of {block}")),
+                Some(_) => {}
+            }
+        }
+        let behind = self.taken.iter().filter(|(at, _)| **at > address).min_by_key(|(at, _)| **at);
+        let (&at, &(_, size)) = behind.filter(|(at, _)| **at - address < NEAR)?;
+        let before = at - address;
+        Some(format!("{before} bytes before the {size} bytes at {at:#x} that were allocated for the program"))
     }
 
     /// Takes lines or pages for `size` bytes; where, and how many bytes these are.
@@ -115,7 +136,7 @@ impl Arena {
 
     /// Gives back what [`Arena::alloc`] returned; false if it did not.
     pub fn free(&mut self, at: u64) -> bool {
-        let Some(len) = self.taken.remove(&at) else { return false };
+        let Some((len, _)) = self.taken.remove(&at) else { return false };
         let at = at - at % ALIGN;
         self.used -= len;
         match self.quick.get_mut((len / ALIGN) as usize) {
@@ -226,6 +247,25 @@ mod tests {
         assert!(a.free(all) && !a.free(all));
         assert_eq!((a.used(), a.peak()), (0, 1 << 20));
         assert_eq!(a.alloc(1 << 20, 0), Some(all));
+    }
+
+    #[test]
+    fn addresses_are_placed_by_the_blocks_near_them() {
+        let mut a = arena(1 << 30);
+        let small = a.alloc(100, 0).unwrap();
+        let large = a.alloc(100_000, 0).unwrap();
+        assert_eq!(small, BASE);
+        for (address, words) in [
+            (small + 99, "in the 100 bytes"),
+            (small + 100, "just past the end of the 100 bytes"),
+            (large + 100_008, "8 bytes past the end of the 100000 bytes"),
+            (small - 16, "16 bytes before the 100 bytes"),
+        ] {
+            assert!(a.place(address).unwrap().starts_with(words), "{words}");
+        }
+        assert_eq!((a.place(small + (8 << 20)), a.place(0), a.place(u64::MAX)), (None, None, None));
+        a.free(large);
+        assert_eq!(a.place(large), None);
     }
 
     #[test]

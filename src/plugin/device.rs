@@ -32,7 +32,6 @@ pub struct Device {
     engine: Arc<Engine>,
     space: Arc<Space>,
     range: Range<u64>,
-    arena: Mutex<Arena>,
     images: Mutex<Vec<Loaded>>,
     idle_queues: Mutex<Vec<Arc<Queue>>>,
     journal: Mutex<Journal>,
@@ -51,12 +50,12 @@ impl Device {
         range: Range<u64>,
         control: Arc<Queue>,
     ) -> Device {
+        *engine.ports[number].arena.lock() = Arena::new(range.clone());
         Device {
             hello,
             number,
             engine,
             space,
-            arena: Mutex::new(Arena::new(range.clone())),
             range,
             images: Mutex::default(),
             idle_queues: Mutex::default(),
@@ -108,7 +107,7 @@ impl Device {
 
     /// The most bytes that were allocated at a time.
     pub fn peak(&self) -> u64 {
-        self.arena.lock().peak()
+        self.port().arena.lock().peak()
     }
 
     // ---- memory ----------------------------------------------------------------
@@ -123,7 +122,7 @@ impl Device {
         const MALLOC: u64 = 16;
         let like = if like == 0 { MALLOC } else { like };
         self.port().alive()?;
-        let mut arena = self.arena.lock();
+        let mut arena = self.port().arena.lock();
         arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used();
             let (name, all) = (self.name(), self.capacity());
@@ -140,7 +139,7 @@ impl Device {
     pub fn free(&self, at: u64) -> Result<()> {
         // Locked until the discards are on their way: whatever is written to these
         // addresses later must not be discarded with them.
-        let mut arena = self.arena.lock();
+        let mut arena = self.port().arena.lock();
         if !arena.free(at) {
             return Err(Error::new(format!("{at:#x} is not allocated on {}", self.name())));
         }

@@ -4,10 +4,12 @@
 //! The thread that waits makes the progress. One waiting thread at a time drives the
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
+use super::arena::Arena;
 use super::queue::{Event, Open, Position, Queue};
+use super::space::{self, Space};
 use super::turn::Turn;
 use super::watch::Watching;
-use crate::base::{Error, Result, log, node};
+use crate::base::{Error, Result, log, name, node};
 use crate::debug;
 use crate::link::idle::Pace;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
@@ -29,6 +31,10 @@ const CONTROL: u32 = 0;
 const GLANCES: u32 = 500;
 /// How long threads that still wait are kept from failing while the process ends.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// How long a message waits for what it could tell besides.
+const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+
 /// A wait that has taken this long is one for something long.
 const PATIENT: Duration = Duration::from_micros(200);
 
@@ -76,6 +82,8 @@ pub struct Port {
     flight: Mutex<Flight>,
     in_flight: AtomicUsize,
     lost: AtomicBool,
+    /// What of its memory is handed out.
+    pub arena: Mutex<Arena>,
     /// Names of its kernels by address, for messages.
     pub kernels: Mutex<BTreeMap<u64, String>>,
     /// Messages with output that came.
@@ -94,6 +102,7 @@ impl Port {
             flight: Mutex::new(flight),
             in_flight: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
+            arena: Mutex::new(Arena::new(0..0)),
             kernels: Mutex::default(),
             outputs: AtomicU64::new(0),
             records: Mutex::default(),
@@ -163,6 +172,8 @@ pub struct Engine {
     by_rank: Vec<Option<usize>>,
     /// This process's rank.
     pub rank: usize,
+    /// Which device has which addresses, for messages.
+    pub space: OnceLock<Arc<Space>>,
     /// What is written down.
     pub watching: Watching,
     pace: Pace,
@@ -185,6 +196,7 @@ impl Engine {
             ports,
             by_rank,
             rank,
+            space: OnceLock::new(),
             watching,
             pace,
             turn: Turn::new(GLANCES),
@@ -246,12 +258,14 @@ impl Engine {
     /// The link is broken.
     pub fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<(usize, u64)>> {
         loop {
-            // A broken link leaves an event where it was.
-            self.ports.iter().try_for_each(Port::alive)?;
             match event.position() {
                 Position::Complete => return Ok(None),
                 Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
-                Position::Open(queue) => self.close(&queue, &mut queue.open.lock())?,
+                Position::Open(queue) => {
+                    // A lost device, or a broken link, leaves an event where it was.
+                    self.ports[queue.port].alive()?;
+                    self.close(&queue, &mut queue.open.lock())?;
+                }
                 Position::Sent { port, seq } if self.ports[port].is_complete(seq) => return Ok(None),
                 Position::Sent { port, seq } => return Ok(Some((port, seq))),
             }
@@ -484,19 +498,34 @@ impl Engine {
     fn describe_first(&self, port: usize, name: &str, failure: &Failure) -> Error {
         let mut text = failure.text.clone();
         if failure.address != 0 {
-            text += &match super::space::host_mapping(failure.address) {
-                Some(what) => format!(
-                    ", which is an address of the host program ({what}): a device can't reach the host's memory; \
-                     map the data instead (unified shared memory is not supported)"
-                ),
-                None => String::new(),
-            };
+            text += &self.place(port, failure.address);
         }
         if failure.kernel == 0 {
             return Error::new(format!("{name}: {text}"));
         }
-        let kernel = self.ports[port].kernel_name(failure.kernel);
+        let kernel = name::of_kernel(&self.ports[port].kernel_name(failure.kernel));
         Error::new(format!("kernel {kernel} failed on {name}: {text}"))
+    }
+
+    /// What lies at an address that a kernel of a device could not use.
+    fn place(&self, port: usize, address: u64) -> String {
+        // Who drives may hold the lock already.
+        let arena = self.ports[port].arena.try_lock_for(LOCK_PATIENCE);
+        if let Some(place) = arena.and_then(|arena| arena.place(address)) {
+            return format!(", {place}");
+        }
+        let owner = self.space.get().and_then(|space| space.owner(address));
+        match owner {
+            Some(owner) if owner == port => ", which is the device's, but nothing is allocated there".into(),
+            Some(owner) => format!(", which is an address of device {owner}: a device reaches its own memory only"),
+            None => match space::host_mapping(address) {
+                Some(what) => format!(
+                    ", which is an address of the host program ({what}): a device can't reach the host's memory; \
+                     map the data instead (unified shared memory is not supported)"
+                ),
+                None => ", where nothing is mapped".into(),
+            },
+        }
     }
 
     #[cold]

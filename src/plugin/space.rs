@@ -4,9 +4,8 @@
 //! A device address must never be a host address, or a wrong use of it would go
 //! unnoticed, and `has_device_addr` could not be told from a host pointer.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, node};
 use parking_lot::RwLock;
-use std::fs;
 use std::ops::Range;
 
 /// Where arenas are tried first: far from what programs and loaders use by themselves.
@@ -101,19 +100,7 @@ impl Space {
 
 /// What of this process lies at an address, in words, if anything readable does.
 pub fn host_mapping(address: u64) -> Option<String> {
-    mapping_at(&fs::read_to_string("/proc/self/maps").ok()?, address)
-}
-
-/// The same in the text of some `/proc/…/maps`.
-pub fn mapping_at(maps: &str, address: u64) -> Option<String> {
-    maps.lines().find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        let readable = fields.next()?.starts_with('r');
-        let what = fields.nth(3).unwrap_or("[anonymous memory]");
-        (readable && (start..end).contains(&address)).then(|| what.to_string())
-    })
+    node::mapping(address).and_then(|(readable, what)| readable.then_some(what))
 }
 
 #[cfg(test)]

@@ -182,6 +182,7 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
     let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
+    let _ = engine.space.set(space.clone());
     let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {
         debug!("{}: {}, cores {}, {} bytes", engine.ports[n].name, h.mpi, ranges(&h.cores), capacities[n]);
         let at = space.arena(n);

@@ -20,6 +20,7 @@ import glob
 import os
 import shutil
 import socket
+import subprocess
 import sys
 
 import lit.formats
@@ -70,6 +71,11 @@ config.test_exec_root = os.path.join(
 # Hosts made of namespaces (tools/hosts.py) are root's to make.
 if not stock and os.getuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
     config.available_features.add("hosts")
+# So are groups of processes with a limit of memory.
+cgroup = [sys.executable, os.path.join(here, "tools", "cgroup.py")]
+if not stock and os.getuid() == 0 and subprocess.run(
+        cgroup + ["--possible"], capture_output=True).returncode == 0:
+    config.available_features.add("cgroup")
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
@@ -146,6 +152,7 @@ config.substitutions += [
     ("%run", run),
     ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
     ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
+    ("%cgroup", " ".join(cgroup)),
     ("%slot", os.path.join(prefix, "lib", "omptarget-mpi")),
     ("%other-device", other_device),
     ("%other-slot", os.path.join(other_prefix, "lib", "omptarget-mpi")),

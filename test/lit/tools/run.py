@@ -139,7 +139,7 @@ def command_line(args):
 
 def wait_for(process, args, token, pids):
     """The status of the job, and seconds that devices outlived the program.
-    Adds the job's processes to `pids`."""
+    Adds the job's devices to `pids`."""
     end = time.monotonic() + args.timeout
     if args.devices_gone is None and not args.no_files:
         return process.wait(args.timeout), 0
@@ -149,7 +149,9 @@ def wait_for(process, args, token, pids):
         if time.monotonic() > end:
             raise subprocess.TimeoutExpired(args.program, args.timeout)
         job = processes(token)
-        pids.update(job)
+        # Not the program's: a libomp that is killed leaves its file, with any plugin.
+        pids.update(pid for pid, exe in job.items()
+                    if "llvm-offload-mpi-device" in exe)
         running = job.values()
         if program in running:
             seen, since = True, None
