@@ -3,6 +3,7 @@
 //! settings, facts of the node, ELF reading.
 
 pub mod clock;
+pub mod deadline;
 pub mod elf;
 pub mod error;
 pub mod hosts;

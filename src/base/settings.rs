@@ -16,6 +16,9 @@ pub struct Settings {
     pub bind: Bind,
     /// `OMPTARGET_MPI_START_TIMEOUT`, seconds: how long to wait for all ranks at start.
     pub start_timeout: Duration,
+    /// `OMPTARGET_MPI_HEARTBEAT`, seconds: how long a device that owes an answer may be silent
+    /// before it is asked whether it is there, and then again; 0: for ever.
+    pub heartbeat: Duration,
     /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
     pub memory: Option<u64>,
     /// `OMPTARGET_MPI_FRAGMENT_SIZE`, bytes: the largest piece of one large transfer.
@@ -67,6 +70,7 @@ impl Default for Settings {
         Settings {
             bind: Bind::Share,
             start_timeout: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(5),
             memory: None,
             fragment: 16 << 20,
             devices: None,
@@ -107,6 +111,9 @@ impl Settings {
         }
         if let Some(n) = size(&get, "OMPTARGET_MPI_START_TIMEOUT", 1, 86_400)? {
             s.start_timeout = Duration::from_secs(n);
+        }
+        if let Some(n) = size(&get, "OMPTARGET_MPI_HEARTBEAT", 0, 86_400)? {
+            s.heartbeat = Duration::from_secs(n);
         }
         s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
         if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", 4096, 1 << 30)? {
@@ -181,6 +188,12 @@ mod tests {
     fn sizes_take_suffixes() {
         assert_eq!(read(&[("OMPTARGET_MPI_MEMORY", "3G")]).unwrap().memory, Some(3 << 30));
         assert_eq!(read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", " 64k ")]).unwrap().fragment, 65536);
+    }
+
+    #[test]
+    fn the_heartbeat_can_be_switched_off() {
+        assert_eq!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0")]).unwrap().heartbeat, Duration::ZERO);
+        assert!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0.5")]).is_err());
     }
 
     #[test]

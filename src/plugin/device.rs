@@ -291,6 +291,7 @@ impl Device {
         self.flush(queue)?;
         self.engine.poll()?;
         if !queue.is_idle() {
+            self.engine.looked_in_vain();
             return Ok(false);
         }
         if self.engine.watching.on {
@@ -554,6 +555,7 @@ impl Device {
         let at = self.stamp();
         self.room(queue, &mut open, len, 0)?;
         self.note(&mut open, at, What::Launch(kernel));
+        open.kernel = kernel;
         Writer(&mut open.message).launch(kernel, args, array);
         Ok(())
     }
@@ -747,7 +749,11 @@ impl Device {
         self.engine.poll()?;
         let port = &self.engine.ports[port];
         port.alive()?;
-        Ok(port.is_complete(seq) && !self.engine.link.has_bulk())
+        let complete = port.is_complete(seq) && !self.engine.link.has_bulk();
+        if !complete {
+            self.engine.looked_in_vain();
+        }
+        Ok(complete)
     }
 
     /// Waits until the event is complete.
