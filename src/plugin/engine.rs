@@ -425,8 +425,9 @@ impl Engine {
             awaited.then(|| port.messages().1 + moved)
         };
         self.pulse.look(heard, |port, verdict| match verdict {
-            // If the link is broken, whoever waits will be told.
-            Verdict::Ask => drop(self.control(&self.questions[port], |w| w.push(Command::Clock))),
+            // If the link is broken, whoever waits is told so.
+            // A message without commands is answered like any other, and at once.
+            Verdict::Ask => drop(self.control(&self.questions[port], |_| {})),
             Verdict::Gone(silent) => self.give_up(&self.ports[port], silent),
             Verdict::Fine => {}
         });

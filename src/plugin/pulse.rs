@@ -2,8 +2,8 @@
 //! Tells a device that is stopped, cut off or dead from one that computes for long.
 //!
 //! Nothing here runs by itself: who has waited for long looks now and then. A device from
-//! which an answer is awaited and nothing has come for a while is asked for its time, which
-//! it tells at once whatever else it does. If that is not answered either, it is gone.
+//! which an answer is awaited and nothing has come for a while is sent a message with nothing
+//! to do, which it answers at once whatever else it does. If no answer comes, it is gone.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The table of faults that test/faults/run provokes.
+
+A row is data: what the program does (a mode of program.c), what is done to its job, and
+how that must end. A new fault is a new row, if need be with a new mode of program.c.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Fault:
+    """One row. {folder} in scripts and variables is the job's own folder."""
+
+    name: str
+    # For docs/reliability.md: what is done to the job, and what happens.
+    done: str
+    happens: str
+    # What the program does, see program.c.
+    mode: str
+    # What is done when the program has begun: ("signal", WHOM, NAME), where WHOM is
+    # program, device (its second one) or launcher; ("wait", SECONDS); ("cut", LINK).
+    actions: list = field(default_factory=list)
+    # Whether the program comes to its end all the same.
+    ok: bool = False
+    # A regular expression that a line of stderr matches: the cause. None: any or no line.
+    cause: str = None
+    # Seconds within which the fault must be noticed.
+    limit: float = 10
+    environment: dict = field(default_factory=dict)
+    # Shell commands in front of the second device, of the program, of the launcher.
+    device: str = ""
+    program: str = ""
+    around: str = ""
+    # What the shell is to do with the output of all, and when the job is gone.
+    output: str = ""
+    after: str = ""
+    # Hosts of namespaces, the program's first; by default all is on this one.
+    hosts: str = ""
+    # Names in NEEDS.
+    needs: list = field(default_factory=list)
+    # The only MPI that it is for.
+    only: str = ""
+    # It belongs to `make check`.
+    quick: bool = False
+
+
+def no_hosts():
+    if os.getuid() != 0:
+        return "hosts made of namespaces need root"
+    missing = [tool for tool in ("ip", "nsenter", "unshare") if not shutil.which(tool)]
+    return "there is no " + missing[0] if missing else None
+
+
+def no_root():
+    return None if os.getuid() == 0 else "needs root"
+
+
+CGROUP = "/sys/fs/cgroup/memory"
+
+
+def no_memory_cgroup():
+    if not os.access(CGROUP, os.W_OK):
+        return "no memory cgroup (v1) can be made here"
+    return None
+
+
+# What a fault needs of the machine: why it is not there, or None.
+NEEDS = {"hosts": no_hosts, "root": no_root, "cgroup": no_memory_cgroup}
+
+# What launchers or this project say when a process was killed.
+KILLED = r"signal 9|exit code 9|Killed|KILLED|omptarget-mpi: "
+TERMINATED = r"signal 15|exit code 15|Terminated|omptarget-mpi: "
+SILENT = r"omptarget-mpi: error: device 1 \(.*has not answered for .* while the program waited"
+DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
+          "another device", "regions": "short regions run", "later": "nothing is asked of it"}
+
+
+def on_device(signal, modes, quick, cause, environment=None, limit=10):
+    """The device gets a signal while it does this or that."""
+    word = {"SIGKILL": "killed", "SIGTERM": "ended", "SIGSTOP": "stopped"}[signal]
+    for mode in modes:
+        happens = {"SIGSTOP": "the heartbeat notices it; the job ends"}.get(signal, "the job ends")
+        yield Fault("device-%s-%s" % (word, mode), "%s to the device while %s" % (signal, DEVICE[mode]), happens,
+                    mode, [("wait", 0.3), ("signal", "device", signal)], cause=cause, quick=mode in quick,
+                    environment=environment or {}, limit=limit)
+
+
+TABLE = [
+    *on_device("SIGKILL", DEVICE, ["kernel", "copy"], KILLED),
+    *on_device("SIGTERM", ["kernel", "copy"], ["kernel"], TERMINATED),
+    *on_device("SIGSTOP", DEVICE, ["kernel", "copy"], SILENT, {"OMPTARGET_MPI_HEARTBEAT": "1"}),
+    Fault("device-stopped-default", "SIGSTOP to the device while a kernel runs, with the default heartbeat",
+          "the heartbeat notices it; the job ends", "kernel", [("signal", "device", "SIGSTOP")],
+          cause=SILENT, limit=15),
+    Fault("device-stopped-end", "SIGSTOP to the device before the program ends",
+          "the end notices it after 10 s; the job ends", "end", [("signal", "device", "SIGSTOP")],
+          cause="no answer at the end of the program from device 1", limit=15),
+    Fault("device-paused", "SIGSTOP to the device, SIGCONT 2.5 s later, with a heartbeat of 2 s",
+          "the program goes on", "pause",
+          [("signal", "device", "SIGSTOP"), ("wait", 2.5), ("signal", "device", "SIGCONT")],
+          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
+    Fault("device-busy", "a kernel of 6 s, with a heartbeat of 1 s", "the program goes on", "pause",
+          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "1"}, quick=True),
+    Fault("program-paused", "SIGSTOP to the program, SIGCONT 4 s later, with a heartbeat of 1 s",
+          "the program goes on", "pause",
+          [("signal", "program", "SIGSTOP"), ("wait", 4), ("signal", "program", "SIGCONT")],
+          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "1"}),
+    *[Fault("program-killed-" + mode, "SIGKILL to the program while " + DEVICE[mode], "the job ends", mode,
+            [("wait", 0.3), ("signal", "program", "SIGKILL")], cause=KILLED, quick=mode == "copy")
+      for mode in ("kernel", "copy", "exchange")],
+    Fault("program-aborted-copy", "SIGABRT to the program while 64 MiB are copied", "the job ends", "copy",
+          [("wait", 0.3), ("signal", "program", "SIGABRT")],
+          cause="signal 6|exit code 6|Aborted|ABORTED", quick=True),
+    *[Fault("launcher-%s-%s" % (word, mode), "%s to mpirun while %s" % (number, DEVICE[mode]), "all end", mode,
+            [("wait", 0.3), ("signal", "launcher", number)], quick=word == "killed" and mode == "kernel")
+      for number, word in (("SIGKILL", "killed"), ("SIGTERM", "ended")) for mode in ("kernel", "copy", "later")],
+    *[Fault("cut-" + mode, "the network to the device's host is taken away while " + DEVICE[mode],
+            "the heartbeat notices it; the job ends", mode, [("wait", 0.5), ("cut", "port1")],
+            hosts="alpha,beta:2", needs=["hosts"], cause="omptarget-mpi: error", limit=10,
+            environment={"OMPTARGET_MPI_HEARTBEAT": "2"}) for mode in ("kernel", "copy", "regions", "later")],
+    Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
+          quick=True),
+    Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
+          "work", cause="has waited 2 s for .* to start MPI", device="exec sleep 100",
+          environment={"OMPTARGET_MPI_START_TIMEOUT": "2"}, quick=True),
+]
