@@ -10,7 +10,7 @@ pub mod idle;
 pub mod meet;
 mod sleepers;
 
-use crate::base::deadline::{Deadline, end};
+use crate::base::deadline::{Deadline, end, end_launcher};
 use crate::base::{Error, Result};
 use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
 use crate::wire::ROOM;
@@ -536,6 +536,7 @@ impl Link {
     /// Ends all ranks at once, and this process in any case: what MPI does to that end may
     /// wait for a network that is gone.
     pub fn abort(&self, code: i32) -> ! {
+        end_launcher(2 * ABORT_PATIENCE);
         let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
         // What the program printed. As its streams may be locked, behind the start of that.
         // SAFETY: null means all streams.

@@ -176,7 +176,8 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
                 Port::new(r, None, format!("device {n} (rank {r} on host {host}, pid {pid})"))
             }
         });
-    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), (pace, settings.heartbeat), Watching::of(settings)));
+    let engine =
+        Arc::new(Engine::new(link, (rank, size), ports.collect(), (pace, settings.heartbeat), Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
     let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {

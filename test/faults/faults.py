@@ -21,7 +21,8 @@ class Fault:
     # What the program does, see program.c.
     mode: str
     # What is done when the program has begun: ("signal", WHOM, NAME), where WHOM is
-    # program, device (its second one) or launcher; ("wait", SECONDS); ("cut", LINK).
+    # program, device (its second one) or launcher; ("wait", SECONDS); ("cut", LINK);
+    # ("gone", WHOM, SECONDS): none of these is there any more so soon.
     actions: list = field(default_factory=list)
     # Whether the program comes to its end all the same.
     ok: bool = False
@@ -34,10 +35,13 @@ class Fault:
     device: str = ""
     program: str = ""
     around: str = ""
+    # In front of that shell, as `unshare --mount`.
+    inside: str = ""
     # What the shell is to do with the output of all, and when the job is gone.
     output: str = ""
     after: str = ""
-    # Hosts of namespaces, the program's first; by default all is on this one.
+    # Hosts of namespaces: the program is on the first, both devices on the second. By
+    # default all are on this one.
     hosts: str = ""
     # Names in NEEDS.
     needs: list = field(default_factory=list)
@@ -71,8 +75,8 @@ def no_memory_cgroup():
 NEEDS = {"hosts": no_hosts, "root": no_root, "cgroup": no_memory_cgroup}
 
 # What launchers or this project say when a process was killed.
-KILLED = r"signal 9|exit code 9|Killed|KILLED|omptarget-mpi: "
-TERMINATED = r"signal 15|exit code 15|Terminated|omptarget-mpi: "
+KILLED = r"signal 9|EXIT CODE: 9|Killed|KILLED|omptarget-mpi: "
+TERMINATED = r"signal 15|EXIT CODE: 15|Terminated|omptarget-mpi: "
 SILENT = r"omptarget-mpi: error: device 1 \(.*has not answered for .* while the program waited"
 DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
           "another device", "regions": "short regions run", "later": "nothing is asked of it"}
@@ -113,17 +117,48 @@ TABLE = [
       for mode in ("kernel", "copy", "exchange")],
     Fault("program-aborted-copy", "SIGABRT to the program while 64 MiB are copied", "the job ends", "copy",
           [("wait", 0.3), ("signal", "program", "SIGABRT")],
-          cause="signal 6|exit code 6|Aborted|ABORTED", quick=True),
+          cause="signal 6|EXIT CODE: 6|Aborted|ABORTED", quick=True),
     *[Fault("launcher-%s-%s" % (word, mode), "%s to mpirun while %s" % (number, DEVICE[mode]), "all end", mode,
             [("wait", 0.3), ("signal", "launcher", number)], quick=word == "killed" and mode == "kernel")
       for number, word in (("SIGKILL", "killed"), ("SIGTERM", "ended")) for mode in ("kernel", "copy", "later")],
     *[Fault("cut-" + mode, "the network to the device's host is taken away while " + DEVICE[mode],
             "the heartbeat notices it; the job ends", mode, [("wait", 0.5), ("cut", "port1")],
-            hosts="alpha,beta:2", needs=["hosts"], cause="omptarget-mpi: error", limit=10,
-            environment={"OMPTARGET_MPI_HEARTBEAT": "2"}) for mode in ("kernel", "copy", "regions", "later")],
+            hosts="alpha,beta", needs=["hosts"], limit=15,
+            cause="omptarget-mpi: error|lost communication with a remote daemon")
+      for mode in ("kernel", "copy", "exchange", "regions", "later")],
+    Fault("cut-device", "the same, and the program is stopped (SIGSTOP): nobody tells the launcher",
+          "the devices notice it within 15 s", "copy",
+          [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("cut", "port1"), ("gone", "device", 15),
+           ("signal", "program", "SIGCONT")], hosts="alpha,beta", needs=["hosts"], limit=30, only="mpich",
+          cause="omptarget-mpi: error"),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
           quick=True),
     Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
           "work", cause="has waited 2 s for .* to start MPI", device="exec sleep 100",
           environment={"OMPTARGET_MPI_START_TIMEOUT": "2"}, quick=True),
+    Fault("memory-device-cgroup", "a device may use 256 MiB (a cgroup), a kernel of it 768 MiB",
+          "the OOM killer takes the device; the job ends", "much", cause=KILLED, needs=["root", "cgroup"],
+          device="mkdir {cgroup}; echo 268435456 > {cgroup}/memory.limit_in_bytes; echo $$ > {cgroup}/cgroup.procs",
+          after="rmdir {cgroup}", limit=20),
+    Fault("memory-device-addresses", "a device has 1 GiB of addresses (ulimit -v)", "the start fails", "work",
+          cause="omptarget-mpi: error", device="ulimit -v 1048576", limit=20),
+    Fault("memory-device-arena", "a region wants 768 MiB of a device that has 256 (OMPTARGET_MPI_MEMORY)",
+          "the allocation fails", "much", cause="no room for 805306368 bytes on device 1",
+          environment={"OMPTARGET_MPI_MEMORY": "256M"}, quick=True, limit=20),
+    Fault("memory-program-addresses", "the program has 1 GiB of addresses (ulimit -v)", "the start fails", "work",
+          cause="omptarget-mpi: error", program="ulimit -v 1048576", limit=20),
+    Fault("trace-full", "a trace to a full disk (/dev/full)", "an error is told; the program goes on", "work", ok=True,
+          cause="omptarget-mpi: error: the trace can't be written", environment={"OMPTARGET_MPI_TRACE": "/dev/full"},
+          quick=True),
+    Fault("trace-nowhere", "a trace to a folder that is not there", "the start fails", "work",
+          cause="omptarget-mpi: error.*/nowhere/trace", environment={"OMPTARGET_MPI_TRACE": "/nowhere/trace"}, limit=20),
+    Fault("output-full", "a program with output to a full disk (/dev/full)", "the program goes on", "print", ok=True,
+          output=" > /dev/full"),
+    Fault("output-closed", "a program without a standard output", "the program goes on", "print", ok=True,
+          output=" >&-"),
+    Fault("temporary-missing", "no folder for temporary files", "", "work", environment={"TMPDIR": "/nowhere"}, ok=True),
+    Fault("temporary-full", "a full disk for temporary files", "", "work", ok=True, needs=["root"], inside="unshare --mount",
+          around="mount -t tmpfs -o size=4k none {folder}/tmp; cat /dev/zero > {folder}/tmp/full 2> /dev/null"),
+    Fault("temporary-read-only", "a read-only file system for temporary files", "", "work", ok=True, needs=["root"],
+          inside="unshare --mount", around="mount -t tmpfs -o ro none {folder}/tmp"),
 ]
