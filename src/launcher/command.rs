@@ -54,7 +54,8 @@ impl Job {
                 words.extend(
                     self.bind.map(|b| [OsString::from("--bind-to"), b.mpi_word().into()]).into_iter().flatten(),
                 );
-                if self.is_spread() && !self.heartbeat.is_zero() {
+                let is_set = |word: &OsString| word.to_string_lossy().contains("oob_tcp_keepalive");
+                if self.is_spread() && !self.heartbeat.is_zero() && !self.arguments.iter().any(is_set) {
                     words.extend(self.keep_alive());
                 }
             }

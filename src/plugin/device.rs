@@ -127,9 +127,8 @@ impl Device {
         arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used();
             let (name, all) = (self.name(), self.capacity());
-            Error::new(format!(
-                "no room for {size} bytes on {name}: {free} of its {all} bytes are free, not in one piece"
-            ))
+            let how = if free < size { "" } else { ", not in one piece" };
+            Error::new(format!("no room for {size} bytes on {name}: {free} of its {all} bytes are free{how}"))
         })
     }
 

@@ -640,13 +640,18 @@ pub fn print(stream: Stream, bytes: &[u8]) {
         static stdout: *mut libc::FILE;
         static stderr: *mut libc::FILE;
     }
+    static TOLD: AtomicBool = AtomicBool::new(false);
     // SAFETY: the streams are initialised before any library is; they lock themselves.
-    unsafe {
+    let written = unsafe {
         let file = match stream {
             Stream::Out => stdout,
             Stream::Err => stderr,
         };
-        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file);
-        libc::fflush(file);
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file) == bytes.len() && libc::fflush(file) == 0
+    };
+    // The program does not see what this call returns, as a region's own printf could.
+    if !written && !TOLD.swap(true, Ordering::Relaxed) {
+        let why = std::io::Error::last_os_error();
+        log::warning(format_args!("what regions print can't be written by the program: {why}"));
     }
 }

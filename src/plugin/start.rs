@@ -237,5 +237,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Spa
             Some(e) => last = e,
         }
     }
-    Err(last.context("no addresses for the devices' memory could be found"))
+    Err(last.context(
+        "no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY say how many there are)",
+    ))
 }

@@ -43,6 +43,8 @@ class Fault:
     # Hosts of namespaces: the program is on the first, both devices on the second. By
     # default all are on this one.
     hosts: str = ""
+    # What is different of it with an MPI: {"openmpi": {…}}.
+    differs: dict = field(default_factory=dict)
     # Names in NEEDS.
     needs: list = field(default_factory=list)
     # The only MPI that it is for.
@@ -80,6 +82,9 @@ TERMINATED = r"signal 15|EXIT CODE: 15|Terminated|omptarget-mpi: "
 SILENT = r"omptarget-mpi: error: device 1 \(.*has not answered for .* while the program waited"
 DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
           "another device", "regions": "short regions run", "later": "nothing is asked of it"}
+
+# It needs a folder for temporary files.
+OPEN_MPI_FAILS = {"openmpi": {"ok": False, "cause": "unable to create|orte_init failed|No space left|orte_.*failed"}}
 
 
 def on_device(signal, modes, quick, cause, environment=None, limit=10):
@@ -131,6 +136,14 @@ TABLE = [
           [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("cut", "port1"), ("gone", "device", 15),
            ("signal", "program", "SIGCONT")], hosts="alpha,beta", needs=["hosts"], limit=30, only="mpich",
           cause="omptarget-mpi: error"),
+    *[Fault("kernel-" + how, what + " in a kernel", "the call fails; the program ends", "crash-" + how, quick=True,
+            cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*" + said, limit=20)
+      for how, what, said in (
+          ("segv", "a write to an address where nothing is", "SIGSEGV"), ("fpe", "a division by 0", "SIGFPE"),
+          ("ill", "an instruction that is none", "SIGILL"), ("bus", "SIGBUS", "SIGBUS"),
+          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "stack|SIGSEGV"))],
+    Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", cause="omptarget-mpi: ", quick=True,
+          limit=20),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
           quick=True),
     Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
@@ -156,9 +169,12 @@ TABLE = [
           output=" > /dev/full"),
     Fault("output-closed", "a program without a standard output", "the program goes on", "print", ok=True,
           output=" >&-"),
-    Fault("temporary-missing", "no folder for temporary files", "", "work", environment={"TMPDIR": "/nowhere"}, ok=True),
-    Fault("temporary-full", "a full disk for temporary files", "", "work", ok=True, needs=["root"], inside="unshare --mount",
+    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", environment={"TMPDIR": "/nowhere"}, ok=True),
+    Fault("temporary-full", "a full disk for temporary files",
+          "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
+          inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20,
           around="mount -t tmpfs -o size=4k none {folder}/tmp; cat /dev/zero > {folder}/tmp/full 2> /dev/null"),
-    Fault("temporary-read-only", "a read-only file system for temporary files", "", "work", ok=True, needs=["root"],
-          inside="unshare --mount", around="mount -t tmpfs -o ro none {folder}/tmp"),
+    Fault("temporary-read-only", "a read-only file system for temporary files",
+          "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
+          inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20, around="mount -t tmpfs -o ro none {folder}/tmp"),
 ]

@@ -6,6 +6,7 @@
 // for harm before the end itself.
 
 #include "offload.h"
+#include <signal.h>
 
 enum { LARGE = 64 << 20 };
 
@@ -76,6 +77,15 @@ static void short_regions(void) {
   }
 }
 
+#pragma omp begin declare target
+/// Takes all of the stack.
+__attribute__((noinline)) static int deep(int n) {
+  volatile char room[4096];
+  room[n % 4096] = (char)n;
+  return n == 0 ? 0 : deep(n + 1) + room[(n + 1) % 4096];
+}
+#pragma omp end declare target
+
 /// More memory than what a limit of the test leaves.
 static void much(size_t bytes) {
   unsigned char *at = omp_target_alloc(bytes, 1);
@@ -88,13 +98,45 @@ static void much(size_t bytes) {
   CHECK(last == 1);
 }
 
+/// Ends in the way of the name, within a kernel on device 1.
+static void crash(const char *name) {
+  char how[16] = "";
+  strncpy(how, name, sizeof how - 1);
+  int got = 0;
+#pragma omp target device(1) map(to : how) map(from : got)
+  {
+    volatile int zero = 0, *volatile nowhere = (int *)8;
+    if (!strcmp(how, "segv"))
+      *nowhere = 1;
+    else if (!strcmp(how, "fpe"))
+      got = 7 / zero;
+    else if (!strcmp(how, "ill"))
+      __builtin_trap();
+    else if (!strcmp(how, "bus"))
+      raise(SIGBUS);
+    else if (!strcmp(how, "abort"))
+      abort();
+    else if (!strcmp(how, "exit"))
+      exit(0);
+    else if (!strcmp(how, "overflow"))
+      got = deep(1);
+  }
+  printf("got %d\n", got);
+}
+
 static int is(const char *mode, const char *name) { return strcmp(mode, name) == 0; }
 
 int main(int argc, char **argv) {
   CHECK(argc == 3);
   const char *mode = argv[1];
   need_devices(2);
+  if (is(mode, "end"))
+    work();
   begin(argv[2]);
+  if (is(mode, "end")) {
+    sleep(2);
+    return 0;
+  }
   if (is(mode, "kernel"))
     wait_on_device(100);
   else if (is(mode, "pause"))
@@ -109,14 +151,13 @@ int main(int argc, char **argv) {
     sleep(2), work();
   else if (is(mode, "much"))
     much(768 << 20);
+  else if (!strncmp(mode, "crash-", 6))
+    crash(mode + 6);
   else if (is(mode, "print")) {
 #pragma omp target device(1)
     printf("a line from device 1\n");
   }
   work();
-  if (is(mode, "end"))
-    sleep(2);
-  else
-    fprintf(stderr, "right\n");
+  fprintf(stderr, "right\n");
   return 0;
 }
