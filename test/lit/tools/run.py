@@ -66,7 +66,7 @@ def held_files():
         try:
             for fd in os.listdir("/proc/%s/fd" % pid):
                 held.add(os.readlink("/proc/%s/fd/%s" % (pid, fd)))
-            with open("/proc/%s/maps" % pid) as maps:
+            with open("/proc/%s/maps" % pid, errors="surrogateescape") as maps:
                 held.update(line.split(None, 5)[-1].strip() for line in maps)
         except OSError:
             pass
