@@ -487,7 +487,9 @@ impl Link {
             let transfer = &mut bulk[i];
             let traffic = self.traffic.get(transfer.peer.rank);
             while let Some((request, len)) = transfer.pieces.front_mut() {
-                let Some(got) = transport.test(request)? else { break };
+                let tested = transport.test(request);
+                let tested = tested.map_err(|e| e.context(format_args!("data to or from rank {}", transfer.peer.rank)));
+                let Some(got) = tested? else { break };
                 if let Some(traffic) = traffic {
                     traffic.moved.fetch_add(1, Relaxed);
                 }

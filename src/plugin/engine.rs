@@ -595,7 +595,17 @@ impl Engine {
             std::thread::sleep(GRACE);
         }
         let first = !self.ports.iter().fold(false, |lost, p| lost | p.lost.swap(true, Ordering::Relaxed));
-        if first { e.context("the connection to the devices is broken") } else { Error::Told }
+        let Error::Text(text) = e else { return Error::Told };
+        if !first {
+            return Error::Told;
+        }
+        let awaited = self.ports.iter().filter(|p| p.in_flight.load(Ordering::Relaxed) > 0);
+        let awaited = awaited.map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        Error::new(format!(
+            "the connection to the devices is broken: {text}; most likely a device, its node or the network to it \
+             is gone (answers were awaited from: {})",
+            if awaited.is_empty() { "none" } else { &awaited }
+        ))
     }
 
     /// Ends all devices, then MPI.

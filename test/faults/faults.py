@@ -122,10 +122,20 @@ TABLE = [
       for mode in ("kernel", "copy", "exchange")],
     Fault("program-aborted-copy", "SIGABRT to the program while 64 MiB are copied", "the job ends", "copy",
           [("wait", 0.3), ("signal", "program", "SIGABRT")],
-          cause="signal 6|EXIT CODE: 6|Aborted|ABORTED", quick=True),
+          cause="signal 6|EXIT CODE: 6|Aborted|ABORTED", quick=True,
+          # A device that reads its memory meanwhile may be the first to end.
+          differs={"mpich": {"cause": "EXIT CODE: |omptarget-mpi: error"}}),
     *[Fault("launcher-%s-%s" % (word, mode), "%s to mpirun while %s" % (number, DEVICE[mode]), "all end", mode,
             [("wait", 0.3), ("signal", "launcher", number)], quick=word == "killed" and mode == "kernel")
       for number, word in (("SIGKILL", "killed"), ("SIGTERM", "ended")) for mode in ("kernel", "copy", "later")],
+    *[Fault("far-killed-" + mode, "SIGKILL to a device on another host while " + DEVICE[mode], "the job ends", mode,
+            [("wait", 0.5), ("signal", "device", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED)
+      for mode in ("kernel", "copy", "regions")],
+    Fault("far-stopped", "SIGSTOP to a device on another host while 64 MiB are copied", "the heartbeat notices it; the "
+          "job ends", "copy", [("wait", 0.5), ("signal", "device", "SIGSTOP")], hosts="alpha,beta", needs=["hosts"],
+          cause=SILENT, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
+    Fault("far-program-killed", "SIGKILL to the program, all devices being on another host", "the job ends", "copy",
+          [("wait", 0.5), ("signal", "program", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED),
     *[Fault("cut-" + mode, "the network to the device's host is taken away while " + DEVICE[mode],
             "the heartbeat notices it; the job ends", mode, [("wait", 0.5), ("cut", "port1")],
             hosts="alpha,beta", needs=["hosts"], limit=15,
