@@ -40,6 +40,8 @@ class Fault:
     # What the shell is to do with the output of all, and when the job is gone.
     output: str = ""
     after: str = ""
+    # The program starts without a launcher and spawns its devices.
+    alone: bool = False
     # Hosts of namespaces: the program is on the first, both devices on the second. By
     # default all are on this one.
     hosts: str = ""
@@ -83,6 +85,8 @@ SILENT = r"omptarget-mpi: error: device 1 \(.*has not answered for .* while the 
 DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
           "another device", "regions": "short regions run", "later": "nothing is asked of it"}
 
+# Its launcher needs a standard output that can be written.
+MPICH_FAILS = {"mpich": {"ok": False, "cause": "write error|fcntl failed"}}
 # It needs a folder for temporary files.
 OPEN_MPI_FAILS = {"openmpi": {"ok": False, "cause": "unable to create|orte_init failed|No space left|orte_.*failed"}}
 
@@ -151,7 +155,7 @@ TABLE = [
       for how, what, said in (
           ("segv", "a write to an address where nothing is", "SIGSEGV"), ("fpe", "a division by 0", "SIGFPE"),
           ("ill", "an instruction that is none", "SIGILL"), ("bus", "SIGBUS", "SIGBUS"),
-          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "stack|SIGSEGV"))],
+          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "(stack|SIGSEGV)|Segmentation fault|signal 11"))],
     Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", cause="omptarget-mpi: ", quick=True,
           limit=20),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
@@ -174,12 +178,19 @@ TABLE = [
           cause="omptarget-mpi: error: the trace can't be written", environment={"OMPTARGET_MPI_TRACE": "/dev/full"},
           quick=True),
     Fault("trace-nowhere", "a trace to a folder that is not there", "the start fails", "work",
-          cause="omptarget-mpi: error.*/nowhere/trace", environment={"OMPTARGET_MPI_TRACE": "/nowhere/trace"}, limit=20),
-    Fault("output-full", "a program with output to a full disk (/dev/full)", "the program goes on", "print", ok=True,
-          output=" > /dev/full"),
-    Fault("output-closed", "a program without a standard output", "the program goes on", "print", ok=True,
-          output=" >&-"),
-    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", environment={"TMPDIR": "/nowhere"}, ok=True),
+          cause="omptarget-mpi: error.*/nowhere/trace", environment={"OMPTARGET_MPI_TRACE": "{folder}/nowhere/trace"},
+          limit=20),
+    Fault("output-full", "a launcher with its output to a full disk (/dev/full)",
+          "with Open MPI the program goes on; MPICH's launcher ends the job", "print", ok=True, output=" > /dev/full",
+          differs=MPICH_FAILS),
+    Fault("output-closed", "a launcher without a standard output",
+          "with Open MPI the program goes on; MPICH's launcher does not start", "print", ok=True, output=" >&-",
+          differs=MPICH_FAILS),
+    Fault("output-full-alone", "a program that spawns its devices, with its output to a full disk (/dev/full)",
+          "a warning is told; the program goes on", "print", ok=True, output=" > /dev/full", alone=True, quick=True,
+          cause="omptarget-mpi: warning: what regions print can't be written", only="openmpi"),
+    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", environment={"TMPDIR": "{folder}/nowhere"}, ok=True,
+          limit=20),
     Fault("temporary-full", "a full disk for temporary files",
           "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
           inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20,
