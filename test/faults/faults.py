@@ -138,6 +138,10 @@ TABLE = [
     Fault("far-stopped", "SIGSTOP to a device on another host while 64 MiB are copied", "the heartbeat notices it; the "
           "job ends", "copy", [("wait", 0.5), ("signal", "device", "SIGSTOP")], hosts="alpha,beta", needs=["hosts"],
           cause=SILENT, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
+    Fault("far-program-paused", "SIGSTOP to the program while 64 MiB are copied, SIGCONT 9 s later, all devices being "
+          "on another host, with a heartbeat of 2 s", "the program goes on", "copy-some",
+          [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("wait", 9), ("signal", "program", "SIGCONT")],
+          hosts="alpha,beta", needs=["hosts"], ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}, limit=20),
     Fault("far-program-killed", "SIGKILL to the program, all devices being on another host", "the job ends", "copy",
           [("wait", 0.5), ("signal", "program", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED),
     *[Fault("cut-" + mode, "the network to the device's host is taken away while " + DEVICE[mode],

@@ -49,14 +49,16 @@ static void work(void) {
   free(a);
 }
 
-static void copies(int between) {
+/// Copies to and fro, for so many seconds or, if that is 0, for ever.
+static void copies(int between, int seconds) {
   unsigned char *data = malloc(LARGE);
   CHECK(data);
   fill(data, LARGE, 1);
   void *there[2] = {omp_target_alloc(LARGE, 0), omp_target_alloc(LARGE, 1)};
   int host = omp_get_initial_device();
   CHECK(there[0] && there[1]);
-  for (;;) {
+  double end = omp_get_wtime() + seconds;
+  while (seconds == 0 || omp_get_wtime() < end) {
     int failed = omp_target_memcpy(there[1], data, LARGE, 0, 0, 1, host);
     if (between)
       failed |= omp_target_memcpy(there[0], there[1], LARGE, 0, 0, 0, 1);
@@ -142,9 +144,11 @@ int main(int argc, char **argv) {
   else if (is(mode, "pause"))
     wait_on_device(6);
   else if (is(mode, "copy"))
-    copies(0);
+    copies(0, 0);
+  else if (is(mode, "copy-some"))
+    copies(0, 12);
   else if (is(mode, "exchange"))
-    copies(1);
+    copies(1, 0);
   else if (is(mode, "regions"))
     short_regions();
   else if (is(mode, "later"))
