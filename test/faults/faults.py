@@ -94,9 +94,10 @@ OPEN_MPI_FAILS = {"openmpi": {"ok": False, "cause": "unable to create|orte_init 
 def on_device(signal, modes, quick, cause, environment=None, limit=10):
     """The device gets a signal while it does this or that."""
     word = {"SIGKILL": "killed", "SIGTERM": "ended", "SIGSTOP": "stopped"}[signal]
+    with_heartbeat = ", with a heartbeat of 2 s" if environment else ""
     for mode in modes:
         happens = {"SIGSTOP": "the heartbeat notices it; the job ends"}.get(signal, "the job ends")
-        yield Fault("device-%s-%s" % (word, mode), "%s to the device while %s" % (signal, DEVICE[mode]), happens,
+        yield Fault("device-%s-%s" % (word, mode), "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat), happens,
                     mode, [("wait", 0.3), ("signal", "device", signal)], cause=cause, quick=mode in quick,
                     environment=environment or {}, limit=limit)
 
@@ -104,7 +105,7 @@ def on_device(signal, modes, quick, cause, environment=None, limit=10):
 TABLE = [
     *on_device("SIGKILL", DEVICE, ["kernel", "copy"], KILLED),
     *on_device("SIGTERM", ["kernel", "copy"], ["kernel"], TERMINATED),
-    *on_device("SIGSTOP", DEVICE, ["kernel", "copy"], SILENT, {"OMPTARGET_MPI_HEARTBEAT": "1"}),
+    *on_device("SIGSTOP", DEVICE, ["kernel", "copy"], SILENT, {"OMPTARGET_MPI_HEARTBEAT": "2"}),
     Fault("device-stopped-default", "SIGSTOP to the device while a kernel runs, with the default heartbeat",
           "the heartbeat notices it; the job ends", "kernel", [("signal", "device", "SIGSTOP")],
           cause=SILENT, limit=15),
@@ -115,12 +116,12 @@ TABLE = [
           "the program goes on", "pause",
           [("signal", "device", "SIGSTOP"), ("wait", 2.5), ("signal", "device", "SIGCONT")],
           ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
-    Fault("device-busy", "a kernel of 6 s, with a heartbeat of 1 s", "the program goes on", "pause",
-          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "1"}, quick=True),
-    Fault("program-paused", "SIGSTOP to the program, SIGCONT 4 s later, with a heartbeat of 1 s",
+    Fault("device-busy", "a kernel of 6 s, with a heartbeat of 2 s", "the program goes on", "pause",
+          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}, quick=True),
+    Fault("program-paused", "SIGSTOP to the program, SIGCONT 5 s later, with a heartbeat of 2 s",
           "the program goes on", "pause",
-          [("signal", "program", "SIGSTOP"), ("wait", 4), ("signal", "program", "SIGCONT")],
-          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "1"}),
+          [("signal", "program", "SIGSTOP"), ("wait", 5), ("signal", "program", "SIGCONT")],
+          ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
     *[Fault("program-killed-" + mode, "SIGKILL to the program while " + DEVICE[mode], "the job ends", mode,
             [("wait", 0.3), ("signal", "program", "SIGKILL")], cause=KILLED, quick=mode == "copy")
       for mode in ("kernel", "copy", "exchange")],
