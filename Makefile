@@ -10,6 +10,7 @@
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         every test, or the suites named
+#   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
 #   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N]
@@ -27,6 +28,7 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 ROUNDS ?= 3
+TIMES ?= 3
 
 build := build/$(MPI)$(if $(DEBUG),-debug)
 cargo-dir := build/cargo/$(MPI)
@@ -34,7 +36,7 @@ cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
 plugin-out := $(cargo-dir)/$(if $(DEBUG),debug,plugin)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo bench check check-llvm19 soak sanitize fmt lint fuzz clean
+.PHONY: all install setup demo bench check check-faults check-llvm19 soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -88,6 +90,9 @@ bench:
 
 check: setup
 	@scripts/check $(SUITES)
+
+check-faults: setup
+	@FAULT_TIMES=$(TIMES) scripts/check faults
 
 check-llvm19:
 	@scripts/setup llvm19

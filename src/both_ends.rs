@@ -293,7 +293,8 @@ impl JobOf {
         }
         let ports = (0..case.devices).map(|n| Port::new(1 + n, None, format!("device {n}"))).collect();
         let watching = Watching { on: case.trace, trace: case.trace, events: 100 };
-        let engine = Arc::new(Engine::new(host, HOST, ranks, ports, pace(Pace::CROWDED_HOST), watching));
+        let engine =
+            Arc::new(Engine::new(host, (HOST, ranks), ports, (pace(Pace::CROWDED_HOST), Duration::ZERO), watching));
 
         // Each job has addresses of its own: an earlier one's threads may still be in there.
         let job = JOBS.fetch_add(1, Ordering::Relaxed);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What every floor may use: a clock, errors, lists of hosts, log lines, names of kernels,
-//! settings, facts of the node, ELF reading.
+//! What every floor may use: a clock, limits of time, errors, lists of hosts, log lines, names of
+//! kernels, settings, facts of the node and its network, ELF reading.
 
 pub mod clock;
+pub mod deadline;
 pub mod elf;
 pub mod error;
 pub mod hosts;
 pub mod log;
 pub mod manual;
 pub mod name;
+pub mod network;
 pub mod node;
 pub mod settings;
 pub mod sync;

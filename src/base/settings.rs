@@ -16,6 +16,9 @@ pub struct Settings {
     pub bind: Bind,
     /// `OMPTARGET_MPI_START_TIMEOUT`, seconds: how long to wait for all ranks at start.
     pub start_timeout: Duration,
+    /// `OMPTARGET_MPI_HEARTBEAT`, seconds: how long a device that owes an answer may be silent
+    /// before it is asked whether it is there, and then again; 0: for ever.
+    pub heartbeat: Duration,
     /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
     pub memory: Option<u64>,
     /// `OMPTARGET_MPI_KERNEL_TIMEOUT`, seconds: how long a kernel may run.
@@ -69,6 +72,7 @@ impl Default for Settings {
         Settings {
             bind: Bind::Share,
             start_timeout: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(5),
             memory: None,
             kernel_timeout: None,
             fragment: 16 << 20,
@@ -110,6 +114,9 @@ impl Settings {
         }
         if let Some(n) = size(&get, "OMPTARGET_MPI_START_TIMEOUT", 1, 86_400)? {
             s.start_timeout = Duration::from_secs(n);
+        }
+        if let Some(n) = size(&get, "OMPTARGET_MPI_HEARTBEAT", 0, 86_400)? {
+            s.heartbeat = Duration::from_secs(n);
         }
         s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
         s.kernel_timeout = seconds(&get, "OMPTARGET_MPI_KERNEL_TIMEOUT")?;
@@ -203,6 +210,12 @@ mod tests {
         let limit = |v| read(&[("OMPTARGET_MPI_KERNEL_TIMEOUT", v)]).unwrap().kernel_timeout;
         assert_eq!(limit(" 0.5"), Some(Duration::from_millis(500)));
         assert_eq!((limit("60"), limit("0")), (Some(Duration::from_secs(60)), None));
+    }
+
+    #[test]
+    fn the_heartbeat_can_be_switched_off() {
+        assert_eq!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0")]).unwrap().heartbeat, Duration::ZERO);
+        assert!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0.5")]).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod work;
 mod worker;
 
 use crate::base::settings::{Bind, Settings};
-use crate::base::{Error, Result, log, manual, node};
+use crate::base::{Error, Result, log, manual, network, node};
 use crate::link::Link;
 use crate::link::bell::{Bell, Bells};
 use crate::link::idle::Pace;
@@ -135,6 +135,9 @@ fn serve() -> Result<std::convert::Infallible> {
     let cores = |worker| share_of_cores(&hellos, rank, worker).filter(|_| settings.bind == Bind::Share);
     let crowded = processes(&hellos, rank) > me.cores.len();
     let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
+    if host_hello.node != me.node {
+        network::watch(2 * settings.heartbeat);
+    }
     if let Some(board) = board {
         let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
         set_up(threads, cores(0).unwrap_or_default(), &settings);

@@ -18,7 +18,7 @@ use super::journal::{Answer, Asked, Journal, Lane};
 use super::serve::{forget_libomp, host_has_ended, quit};
 use super::supervise::{self, Kills};
 use super::worker::{receive, send};
-use crate::base::{Error, Result, log};
+use crate::base::{Error, Result, log, network};
 use crate::debug;
 use crate::link::bell::Bell;
 use crate::link::idle::Pace;
@@ -675,6 +675,7 @@ impl Relay {
             self.kill_all();
             quit(0);
         }
+        network::check()?;
         loop {
             let mut status = 0;
             // SAFETY: the status outlives the call.

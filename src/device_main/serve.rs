@@ -25,7 +25,7 @@ use super::stubs::Stubs;
 use super::watch::Watch;
 use super::work::Work;
 use super::worker::Worker;
-use crate::base::{Error, Result, clock, node};
+use crate::base::{Error, Result, clock, network, node};
 use crate::debug;
 use crate::link::idle::{Idle, Pace};
 use crate::link::{Link, OnDone, Peer, Progress, Span};
@@ -524,6 +524,7 @@ impl Server {
         }
         let mut idle = self.link.idle(self.limits.pace);
         while !self.link.is_flushed() {
+            self.check_host();
             self.drive_only();
             idle.pause(false);
         }
@@ -533,11 +534,13 @@ impl Server {
         (self.quit)(0)
     }
 
-    /// Ends the device if its host is no more. (On another node the launcher does so.)
+    /// Ends the device if its host is no more: on this node if its process has ended, on
+    /// another one, where the launcher tells that, if the launcher is cut off too.
     fn check_host(&self) {
         if host_has_ended(self.host_process.as_ref()) {
             (self.quit)(0);
         }
+        network::check().unwrap_or_else(|e| self.die(&e));
     }
 
     /// Leaves a sleeping copy of this process behind, if no other thread does anything; else

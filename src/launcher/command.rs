@@ -6,6 +6,7 @@ use crate::base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Processes of one kind.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Job {
     pub bind: Option<Bind>,
     /// This host's name as other hosts know it.
     pub this_host: String,
+    /// How long a device may be silent, 0: for ever.
+    pub heartbeat: Duration,
     /// Who is started.
     pub parts: Vec<Part>,
 }
@@ -51,6 +54,10 @@ impl Job {
                 words.extend(
                     self.bind.map(|b| [OsString::from("--bind-to"), b.mpi_word().into()]).into_iter().flatten(),
                 );
+                let is_set = |word: &OsString| word.to_string_lossy().contains("oob_tcp_keepalive");
+                if self.is_spread() && !self.heartbeat.is_zero() && !self.arguments.iter().any(is_set) {
+                    words.extend(self.keep_alive());
+                }
             }
             LauncherKind::Mpiexec => {
                 words
@@ -74,6 +81,15 @@ impl Job {
             self.part(part, &mut taken, &mut words)?;
         }
         Ok(words)
+    }
+
+    /// Has mpirun and its daemons notice a connection that is cut, which they would wait for
+    /// very long, before a program gives up a device there: then they can't be told to end.
+    fn keep_alive(&self) -> impl Iterator<Item = OsString> {
+        let seconds = self.heartbeat.as_secs();
+        let values = [("time", seconds), ("intvl", (seconds / 5).max(1)), ("probes", (seconds - 1).clamp(1, 4))];
+        let words = values.map(|(name, n)| ["--mca".into(), format!("oob_tcp_keepalive_{name}"), n.to_string()]);
+        words.into_iter().flatten().map(OsString::from)
     }
 
     fn is_spread(&self) -> bool {
@@ -192,6 +208,7 @@ mod tests {
             arguments: vec!["-v".into()],
             bind,
             this_host: "me".into(),
+            heartbeat: Duration::from_secs(5),
             parts: vec![program, devices],
         };
         job.command().map(|words| quoted(&words).into_string().unwrap())
@@ -206,7 +223,8 @@ mod tests {
         assert_eq!(
             there(LauncherKind::Mpirun),
             format!(
-                "run --oversubscribe --bind-to numa -v -np 1 --host me:1 {program} \
+                "run --oversubscribe --bind-to numa --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 1 \
+                 --mca oob_tcp_keepalive_probes 4 -v -np 1 --host me:1 {program} \
                  : -np 4 --host a:2,b:2 /b/device"
             )
         );

@@ -119,7 +119,8 @@ impl Plan {
         // The program first: launchers give standard input to rank 0.
         parts.insert(0, Part { ranks: options.ranks, hosts: program_hosts, environment, command });
         let arguments = options.launcher_arg.clone();
-        let job = Job { kind, launcher, arguments, bind: options.bind, this_host, parts };
+        let heartbeat = settings::Settings::from_env()?.heartbeat;
+        let job = Job { kind, launcher, arguments, bind: options.bind, this_host, heartbeat, parts };
         Ok(Plan { program, build, job, hosts })
     }
 }

@@ -2,15 +2,14 @@
 //! Starting MPI together with the other ranks, and learning who is who.
 
 use super::bell::{Bell, Bells};
+use crate::base::deadline::Deadline;
 use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result, hosts, log, node};
 use crate::debug;
 use crate::mpi::{self, Mpi};
 use crate::wire::hello::{HELLO_LEN, Hello, Job, Role, Team};
-use parking_lot::{Condvar, Mutex};
 use std::iter::repeat_n;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A launcher of MPI programs, as its environment shows.
@@ -114,7 +113,7 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
     if matches!(origin, Origin::Started) && settings.bind != Bind::Inherit {
         node::undo_binding();
     }
-    let watchdog = Watchdog::start(role, origin, settings.start_timeout);
+    let deadline = expect(role, origin, settings.start_timeout);
     let mut mpi = match origin {
         Origin::Started => Mpi::start()?,
         Origin::Spawn { executable, devices } => {
@@ -133,7 +132,7 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
     mine.bell = bell.as_ref().map_or((0, 0), Bell::name);
     let records = mpi.all_gather(&mine.encode())?;
     let hellos: Vec<Result<Hello>> = records.chunks(HELLO_LEN).map(Hello::decode).collect();
-    watchdog.stop();
+    deadline.stop();
     match Job::of(&hellos) {
         Ok(job) => {
             mpi.poll_without_yielding();
@@ -201,44 +200,25 @@ fn bells(mine: Option<Bell>, hellos: &[Hello], job: &Job, rank: usize) -> Bells 
 }
 
 /// Ends the process if the other ranks do not show up: MPI itself may wait for ever.
-struct Watchdog(Arc<(Mutex<bool>, Condvar)>);
-
-impl Watchdog {
-    fn start(role: Role, origin: Origin<'_>, limit: Duration) -> Watchdog {
-        let spawns = matches!(origin, Origin::Spawn { .. });
-        let shared = Arc::new((Mutex::new(false), Condvar::new()));
-        let theirs = shared.clone();
-        std::thread::spawn(move || {
-            let mut stopped = theirs.0.lock();
-            let late = theirs.1.wait_while_for(&mut stopped, |stopped| !*stopped, limit).timed_out();
-            if late {
-                let (me, other) = match role {
-                    Role::Host => ("the program", "the device processes"),
-                    Role::Device => ("this device", "the program or another device"),
-                };
-                let why = if spawns {
-                    "MPI did not start them in time"
-                } else {
-                    "a program without target regions, or without this plugin on its LD_LIBRARY_PATH, never does"
-                };
-                log::error(format_args!(
-                    "{me} on host {} has waited {} s for {other} to start MPI; {why} \
-                     (OMPTARGET_MPI_START_TIMEOUT sets the limit)",
-                    node::host_name(),
-                    limit.as_secs()
-                ));
-                // SAFETY: _exit may be called from anywhere; exit handlers could wait
-                // for the thread that hangs.
-                unsafe { libc::_exit(1) };
-            }
-        });
-        Watchdog(shared)
-    }
-
-    fn stop(self) {
-        *self.0.0.lock() = true;
-        self.0.1.notify_one();
-    }
+fn expect(role: Role, origin: Origin<'_>, limit: Duration) -> Deadline {
+    let spawns = matches!(origin, Origin::Spawn { .. });
+    Deadline::start(limit, 1, move || {
+        let (me, other) = match role {
+            Role::Host => ("the program", "the device processes"),
+            Role::Device => ("this device", "the program or another device"),
+        };
+        let why = if spawns {
+            "MPI did not start them in time"
+        } else {
+            "a program without target regions, or without this plugin on its LD_LIBRARY_PATH, never does"
+        };
+        log::error(format_args!(
+            "{me} on host {} has waited {} s for {other} to start MPI; {why} \
+             (OMPTARGET_MPI_START_TIMEOUT sets the limit)",
+            node::host_name(),
+            limit.as_secs()
+        ));
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod idle;
 pub mod meet;
 mod sleepers;
 
+use crate::base::deadline::{Deadline, end, end_launcher};
 use crate::base::{Error, Result};
 use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
 use crate::wire::ROOM;
@@ -17,7 +18,8 @@ use bell::Bells;
 use idle::{Idle, Pace};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Receives for messages that are posted ahead.
 const POSTED: usize = 8;
@@ -25,6 +27,8 @@ const POSTED: usize = 8;
 const FRAMED: usize = 16 << 10;
 /// Pieces of one bulk transfer that are under way at once.
 const WINDOW: usize = 4;
+/// How long the transport may take to end all ranks.
+const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Message buffers kept for reuse, and how many of them only who drives can reach.
 const SPARES: usize = 64;
 const OWN_SPARES: usize = 8;
@@ -189,9 +193,20 @@ pub struct Link {
     spares: Mutex<Vec<Vec<u8>>>,
     fragment: AtomicUsize,
     unfinished_bulk: AtomicUsize,
+    /// Of each rank.
+    traffic: Vec<Traffic>,
     unfinished_synchronous: AtomicUsize,
     bells: Bells,
     frames: Vec<usize>,
+}
+
+/// Bulk data with one rank.
+#[derive(Default)]
+struct Traffic {
+    /// Pieces that have moved.
+    moved: AtomicU64,
+    /// Transfers that are under way.
+    unfinished: AtomicUsize,
 }
 
 /// What one [`Link::drive`] did.
@@ -237,6 +252,7 @@ impl Link {
             spares: Mutex::default(),
             fragment: AtomicUsize::new(fragment),
             unfinished_bulk: AtomicUsize::new(0),
+            traffic: frames.iter().map(|_| Traffic::default()).collect(),
             unfinished_synchronous: AtomicUsize::new(0),
             bells,
             frames,
@@ -314,6 +330,9 @@ impl Link {
 
     fn bulk(&self, way: Way, peer: Peer, span: Span, done: OnDone) -> Result<()> {
         self.unfinished_bulk.fetch_add(1, Relaxed);
+        if let Some(traffic) = self.traffic.get(peer.rank) {
+            traffic.unfinished.fetch_add(1, Relaxed);
+        }
         let pieces = VecDeque::with_capacity(WINDOW);
         self.submit(Job::Bulk(Bulk { way, peer, span, started: 0, pieces, short: false, done: Some(done) }))
     }
@@ -321,6 +340,13 @@ impl Link {
     /// True while bulk data is under way, for [`Idle::pause`].
     pub fn has_bulk(&self) -> bool {
         self.unfinished_bulk.load(Relaxed) != 0
+    }
+
+    /// How many pieces of bulk data have moved to and from a rank, and how many transfers are
+    /// under way.
+    pub fn bulk_with(&self, rank: usize) -> (u64, usize) {
+        let traffic = self.traffic.get(rank);
+        traffic.map_or((0, 0), |t| (t.moved.load(Relaxed), t.unfinished.load(Relaxed)))
     }
 
     /// Synchronous messages that their receivers have not begun to take.
@@ -459,8 +485,14 @@ impl Link {
         let mut i = 0;
         while i < bulk.len() {
             let transfer = &mut bulk[i];
+            let traffic = self.traffic.get(transfer.peer.rank);
             while let Some((request, len)) = transfer.pieces.front_mut() {
-                let Some(got) = transport.test(request)? else { break };
+                let tested = transport.test(request);
+                let tested = tested.map_err(|e| e.context(format_args!("data to or from rank {}", transfer.peer.rank)));
+                let Some(got) = tested? else { break };
+                if let Some(traffic) = traffic {
+                    traffic.moved.fetch_add(1, Relaxed);
+                }
                 transfer.short |= transfer.way == Way::In && got.len != *len;
                 transfer.pieces.pop_front();
                 moved = true;
@@ -470,6 +502,9 @@ impl Link {
                 // Not swap_remove: transfers with equal tags must start in their order.
                 let transfer = bulk.remove(i);
                 self.unfinished_bulk.fetch_sub(1, Relaxed);
+                if let Some(traffic) = traffic {
+                    traffic.unfinished.fetch_sub(1, Relaxed);
+                }
                 if let Some(done) = transfer.done {
                     done(if transfer.short { Err(Error::new("the sender could not send the data")) } else { Ok(()) });
                 }
@@ -500,11 +535,17 @@ impl Link {
         state.transport.finish();
     }
 
-    /// Ends all ranks at once.
+    /// Ends all ranks at once, and this process in any case: what MPI does to that end may
+    /// wait for a network that is gone.
     pub fn abort(&self, code: i32) -> ! {
-        match self.state.try_lock() {
+        end_launcher(2 * ABORT_PATIENCE);
+        let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
+        // What the program printed. As its streams may be locked, behind the start of that.
+        // SAFETY: null means all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        match self.state.try_lock_for(ABORT_PATIENCE) {
             Some(mut state) => state.transport.abort(code),
-            None => std::process::exit(code),
+            None => end(code),
         }
     }
 }

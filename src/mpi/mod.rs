@@ -6,6 +6,7 @@
 //! `MPI_THREAD_MULTIPLE`, where the library locks inside every call. A program that calls
 //! MPI itself starts and ends it; then it must be `MPI_THREAD_MULTIPLE`.
 
+use crate::base::deadline::end;
 use crate::base::{Error, Result};
 use mpi_sys as sys;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -370,7 +371,7 @@ impl Mpi {
     pub fn abort(&mut self, code: i32) -> ! {
         // SAFETY: MPI is started.
         unsafe { sys::MPI_Abort(self.comm, code) };
-        std::process::exit(code)
+        end(code)
     }
 
     /// Gathers a record of every rank at every rank, in the order of the ranks.

@@ -126,9 +126,8 @@ impl Device {
         arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used();
             let (name, all) = (self.name(), self.capacity());
-            Error::new(format!(
-                "no room for {size} bytes on {name}: {free} of its {all} bytes are free, not in one piece"
-            ))
+            let how = if free < size { "" } else { ", not in one piece" };
+            Error::new(format!("no room for {size} bytes on {name}: {free} of its {all} bytes are free{how}"))
         })
     }
 
@@ -290,6 +289,7 @@ impl Device {
         self.flush(queue)?;
         self.engine.poll()?;
         if !queue.is_idle() {
+            self.engine.looked_in_vain();
             return Ok(false);
         }
         if self.engine.watching.on {
@@ -553,6 +553,7 @@ impl Device {
         let at = self.stamp();
         self.room(queue, &mut open, len, 0)?;
         self.note(&mut open, at, What::Launch(kernel));
+        open.kernel = kernel;
         Writer(&mut open.message).launch(kernel, args, array);
         Ok(())
     }
@@ -746,7 +747,11 @@ impl Device {
         self.engine.poll()?;
         let port = &self.engine.ports[port];
         port.alive()?;
-        Ok(port.is_complete(seq) && !self.engine.link.has_bulk())
+        let complete = port.is_complete(seq) && !self.engine.link.has_bulk();
+        if !complete {
+            self.engine.looked_in_vain();
+        }
+        Ok(complete)
     }
 
     /// Waits until the event is complete.

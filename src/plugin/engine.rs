@@ -5,15 +5,17 @@
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
 use super::arena::Arena;
+use super::pulse::{self, Pulse, Verdict};
 use super::queue::{Event, Open, Position, Queue};
 use super::space::{self, Space};
 use super::turn::Turn;
 use super::watch::Watching;
+use crate::base::deadline::Deadline;
 use crate::base::{Error, Result, log, name, node};
 use crate::debug;
 use crate::link::idle::Pace;
 use crate::link::{Link, Peer, Progress, Span, bulk_tag};
-use crate::wire::command::{Head, Writer};
+use crate::wire::command::{Command, Head, Writer};
 use crate::wire::record::{Record, Records};
 use crate::wire::reply::{Failure, Reply, Stream};
 use parking_lot::Mutex;
@@ -43,6 +45,9 @@ fn is_patient(begun: &mut Option<Instant>) -> bool {
     begun.get_or_insert_with(Instant::now).elapsed() > PATIENT
 }
 
+/// Of so many looks in vain one looks at the devices' pulse too.
+const VAIN: usize = 256;
+
 /// Where the bytes of a read go when the reply is there.
 #[derive(Debug)]
 pub struct Target {
@@ -61,6 +66,8 @@ struct Sent {
     queue: Arc<Queue>,
     targets: Vec<Target>,
     answered: bool,
+    /// The last kernel that it runs, 0 if it runs none.
+    kernel: u64,
 }
 
 /// The messages of one device that are not answered, by their numbers.
@@ -115,6 +122,14 @@ impl Port {
         let sent = flight.first - 1 + flight.sent.len() as u64;
         let unanswered = flight.sent.iter().filter(|s| !s.answered).count() as u64;
         (sent, sent - unanswered + self.outputs.load(Ordering::Relaxed))
+    }
+
+    /// What is awaited, for messages.
+    fn awaited(&self) -> String {
+        let flight = self.flight.lock();
+        let kernel = flight.sent.iter().find(|s| !s.answered && s.kernel != 0).map(|s| s.kernel);
+        drop(flight);
+        kernel.map_or("data or an image".into(), |kernel| format!("kernel {}", self.kernel_name(kernel)))
     }
 
     /// What the device told of what happened there, and was not taken before.
@@ -179,20 +194,34 @@ pub struct Engine {
     pace: Pace,
     turn: Turn,
     transfers: AtomicU64,
+    pulse: Pulse,
+    /// For questions to the devices whether they are there, by device.
+    questions: Vec<Arc<Queue>>,
+    /// Looks for something that was not done yet.
+    vain: AtomicUsize,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
 }
 
 impl Engine {
     /// An engine over a started link. `ranks` are all ranks of the job; `pace` is that of
-    /// waiting for devices.
-    pub fn new(link: Link, rank: usize, ranks: usize, ports: Vec<Port>, pace: Pace, watching: Watching) -> Engine {
+    /// waiting for devices; one that is silent for `heartbeat` is asked whether it is there.
+    pub fn new(
+        link: Link,
+        (rank, ranks): (usize, usize),
+        ports: Vec<Port>,
+        (pace, heartbeat): (Pace, Duration),
+        watching: Watching,
+    ) -> Engine {
         let mut by_rank = vec![None; ranks];
         for (i, port) in ports.iter().enumerate() {
             by_rank[port.rank].get_or_insert(i);
         }
         Engine {
             link,
+            pulse: Pulse::new(ports.len(), heartbeat),
+            questions: (0..ports.len()).map(|n| Queue::new(CONTROL, n)).collect(),
+            vain: AtomicUsize::new(0),
             ports,
             by_rank,
             rank,
@@ -239,7 +268,8 @@ impl Engine {
         debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
         let empty = flight.spares.pop().unwrap_or_default();
         let targets = std::mem::replace(&mut open.targets, empty);
-        flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false });
+        let kernel = std::mem::take(&mut open.kernel);
+        flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false, kernel });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
         drop(flight);
         if self.watching.trace {
@@ -341,7 +371,11 @@ impl Engine {
         let pending = queue.map(|q| &q.pending);
         while !done() {
             let Some(turn) = self.turn.take() else {
-                self.turn.nap(pending, done, is_patient(&mut begun));
+                let patient = is_patient(&mut begun);
+                if patient {
+                    self.look_after(&mut begun);
+                }
+                self.turn.nap(pending, done, patient);
                 continue;
             };
             let (result, gave_way) = loop {
@@ -369,6 +403,7 @@ impl Engine {
             if done() {
                 break;
             }
+            self.look_after(&mut begun);
             // The bell rings for every waiter's replies: not for who waits among others.
             if gave_way || (last_turn != 0 && turn != last_turn + 1 && is_patient(&mut begun)) {
                 self.turn.nap(pending, done, true);
@@ -378,6 +413,52 @@ impl Engine {
             last_turn = turn;
         }
         Ok(())
+    }
+
+    /// Looks whether the devices live, if a wait has taken long; it began when this was
+    /// first asked.
+    fn look_after(&self, begun: &mut Option<Instant>) {
+        if begun.get_or_insert_with(Instant::now).elapsed() >= pulse::LOOK {
+            self.feel_pulse();
+        }
+    }
+
+    /// The same for who does not wait but has looked in vain for what is not done yet.
+    pub fn looked_in_vain(&self) {
+        if self.vain.fetch_add(1, Ordering::Relaxed) % VAIN == VAIN - 1 {
+            self.feel_pulse();
+        }
+    }
+
+    #[cold]
+    fn feel_pulse(&self) {
+        let heard = |port: usize| {
+            let port = &self.ports[port];
+            let (moved, unfinished) = self.link.bulk_with(port.rank);
+            let awaited = port.in_flight.load(Ordering::Relaxed) > 0 || unfinished > 0;
+            awaited.then(|| port.messages().1 + moved)
+        };
+        self.pulse.look(heard, |port, verdict| match verdict {
+            // If the link is broken, whoever waits is told so.
+            // A message without commands is answered like any other, and at once.
+            Verdict::Ask => drop(self.control(&self.questions[port], |_| {})),
+            Verdict::Gone(silent) => self.give_up(&self.ports[port], silent),
+            Verdict::Fine => {}
+        });
+    }
+
+    /// Ends the job because a device does not answer. The program can't go on without it:
+    /// MPI may yet write into memory that was given to it for results.
+    fn give_up(&self, port: &Port, silent: Duration) -> ! {
+        log::error(format_args!(
+            "{} has not answered for {:.0} s, not even whether it is there, while the program waited for {}: \
+             it is stopped, dead or cut off from here; ending the job (OMPTARGET_MPI_HEARTBEAT sets after how many \
+             silent seconds a device is asked, 0 never)",
+            port.name,
+            silent.as_secs_f64(),
+            port.awaited()
+        ));
+        self.link.abort(1)
     }
 
     fn receive(&self, from: usize, message: &mut [u8]) {
@@ -543,15 +624,26 @@ impl Engine {
             std::thread::sleep(GRACE);
         }
         let first = !self.ports.iter().fold(false, |lost, p| lost | p.lost.swap(true, Ordering::Relaxed));
-        if first { e.context("the connection to the devices is broken") } else { Error::Told }
+        let Error::Text(text) = e else { return Error::Told };
+        if !first {
+            return Error::Told;
+        }
+        let awaited = self.ports.iter().filter(|p| p.in_flight.load(Ordering::Relaxed) > 0);
+        let awaited = awaited.map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        Error::new(format!(
+            "the connection to the devices is broken: {text}; most likely a device, its node or the network to it \
+             is gone (answers were awaited from: {})",
+            if awaited.is_empty() { "none" } else { &awaited }
+        ))
     }
 
     /// Ends all devices, then MPI.
     pub fn shut_down(&self, queues: &[Arc<Queue>], patience: Duration) {
         let _ = self.ended_by.set(std::thread::current().id());
-        let asked = queues.iter().all(|q| self.control(q, |w| w.push(crate::wire::command::Command::Shutdown)).is_ok());
+        // If a link is broken, the poll below says so.
+        let asked = queues.iter().try_for_each(|q| self.control(q, |w| w.push(Command::Shutdown)));
         let (mut idle, since) = (self.link.idle(self.pace), Instant::now());
-        while asked && !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
+        while asked.is_err() || !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
             if since.elapsed() > patience {
                 let silent = queues.iter().filter(|q| !q.is_idle()).map(|q| self.ports[q.port].name.as_str());
                 let silent = silent.collect::<Vec<_>>().join(", ");
@@ -561,10 +653,22 @@ impl Engine {
             match self.poll() {
                 Ok(Progress::Made) => idle.reset(),
                 Ok(_) => idle.pause(false),
-                Err(_) => return,
+                Err(Error::Told) => self.link.abort(1),
+                Err(e) => {
+                    log::error(e);
+                    self.link.abort(1)
+                }
             }
         }
+        // Nothing is lost any more but time: MPI waits for every rank, also one that is gone.
+        let deadline = Deadline::start(3 * patience, 1, move || {
+            log::error(format_args!(
+                "MPI has not ended within {} s: a device is stopped, dead or cut off; ending the job",
+                3 * patience.as_secs()
+            ));
+        });
         self.link.finish();
+        deadline.stop();
     }
 }
 
@@ -575,13 +679,18 @@ pub fn print(stream: Stream, bytes: &[u8]) {
         static stdout: *mut libc::FILE;
         static stderr: *mut libc::FILE;
     }
+    static TOLD: AtomicBool = AtomicBool::new(false);
     // SAFETY: the streams are initialised before any library is; they lock themselves.
-    unsafe {
+    let written = unsafe {
         let file = match stream {
             Stream::Out => stdout,
             Stream::Err => stderr,
         };
-        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file);
-        libc::fflush(file);
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file) == bytes.len() && libc::fflush(file) == 0
+    };
+    // The program does not see what this call returns, as a region's own printf could.
+    if !written && !TOLD.swap(true, Ordering::Relaxed) {
+        let why = std::io::Error::last_os_error();
+        log::warning(format_args!("what regions print can't be written by the program: {why}"));
     }
 }

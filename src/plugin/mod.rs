@@ -6,6 +6,7 @@ pub mod device;
 pub mod engine;
 pub mod image;
 pub mod pending;
+pub mod pulse;
 pub mod queue;
 pub mod space;
 pub mod start;

@@ -32,6 +32,8 @@ pub struct Open {
     pub targets: Vec<Target>,
     /// Bytes of its reads.
     pub reply: usize,
+    /// The last kernel that it runs, 0 if it runs none.
+    pub kernel: u64,
     /// Events whose position is the end of this message, with their stamps.
     pub events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
@@ -52,6 +54,7 @@ impl Open {
         self.events.clear();
         self.ends.clear();
         self.reply = 0;
+        self.kernel = 0;
         self.last = 0;
         self.fresh = true;
     }

@@ -179,7 +179,8 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
                 Port::new(r, None, format!("device {n} (rank {r} on host {host}, pid {pid})"))
             }
         });
-    let engine = Arc::new(Engine::new(link, rank, size, ports.collect(), pace, Watching::of(settings)));
+    let engine =
+        Arc::new(Engine::new(link, (rank, size), ports.collect(), (pace, settings.heartbeat), Watching::of(settings)));
     let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
     let space = Arc::new(space);
     let _ = engine.space.set(space.clone());
@@ -240,5 +241,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Spa
             Some(e) => last = e,
         }
     }
-    Err(last.context("no addresses for the devices' memory could be found"))
+    Err(last.context(
+        "no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY say how many there are)",
+    ))
 }

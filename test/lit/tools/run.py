@@ -66,7 +66,7 @@ def held_files():
         try:
             for fd in os.listdir("/proc/%s/fd" % pid):
                 held.add(os.readlink("/proc/%s/fd/%s" % (pid, fd)))
-            with open("/proc/%s/maps" % pid) as maps:
+            with open("/proc/%s/maps" % pid, errors="surrogateescape") as maps:
                 held.update(line.split(None, 5)[-1].strip() for line in maps)
         except OSError:
             pass
@@ -77,18 +77,24 @@ def shared_files():
     return {os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm")}
 
 
-def files_left(before, directory, pids):
+def files_now(before, directory, pids):
     """What the job left in its temporary folder, and what nobody holds of that
     which has come to /dev/shm since. There libomp names a file after its
     process: those of others, not of `pids`, do not count."""
+    new = shared_files() - before
+    new = {path for path in new if "KMP_REGISTERED_LIB" not in path
+           or pids & set(map(int, re.findall(r"\d+", path)))}
+    found = sorted(new - held_files()) if new else []
+    for path, _, files in os.walk(directory):
+        found += [os.path.join(path, name) for name in files]
+    return found
+
+
+def files_left(before, directory, pids):
+    """The same, but only what stays: others come and go in /dev/shm."""
     found = []
-    for _ in range(10):  # others come and go in /dev/shm: only what stays
-        new = shared_files() - before
-        new = {path for path in new if "KMP_REGISTERED_LIB" not in path
-               or pids & set(map(int, re.findall(r"\d+", path)))}
-        found = sorted(new - held_files()) if new else []
-        for path, _, files in os.walk(directory):
-            found += [os.path.join(path, name) for name in files]
+    for _ in range(10):
+        found = files_now(before, directory, pids)
         if not found:
             break
         time.sleep(0.5)

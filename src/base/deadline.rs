@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Limits of time for calls that may never return: those into MPI, when a rank is gone.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ends the process unless it is stopped in time.
+pub struct Deadline(Arc<(Mutex<bool>, Condvar)>);
+
+impl Deadline {
+    /// A deadline that begins now; `late` is called, by a thread of its own, before the
+    /// process is ended with this status.
+    pub fn start(limit: Duration, status: i32, late: impl FnOnce() + Send + 'static) -> Deadline {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let theirs = shared.clone();
+        // Where no thread can be had, what follows has to do without.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let mut stopped = theirs.0.lock();
+            if theirs.1.wait_while_for(&mut stopped, |stopped| !*stopped, limit).timed_out() {
+                late();
+                end(status);
+            }
+        });
+        Deadline(shared)
+    }
+
+    /// What was to be done in time is done.
+    pub fn stop(self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_one();
+    }
+}
+
+/// Ends the process at once.
+pub fn end(status: i32) -> ! {
+    // SAFETY: it may be called from anywhere. Exit handlers could wait for a thread that hangs.
+    unsafe { libc::_exit(status) }
+}
+
+/// Sees to it that the launcher of this job ends, as it should when a rank aborts: one that
+/// waits for a node that is cut off is ended by signals, SIGTERM at first. A process of its
+/// own waits for that, as the launcher may end this one. Launchers of other nodes than this
+/// one are not reached.
+pub fn end_launcher(patience: Duration) {
+    let Some(launcher) = launcher() else { return };
+    let wait = libc::c_int::try_from(patience.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: plain numbers and a record of the stack. The child makes system calls only, so
+    // it does not matter what other threads held when it was made; fork handlers do not run.
+    unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, launcher, 0) as libc::c_int;
+        if process < 0 || libc::syscall(libc::SYS_fork) != 0 {
+            return;
+        }
+        // Nobody shall wait for the child: it holds no pipe and belongs to no terminal.
+        libc::dup2(process, 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        libc::setsid();
+        for signal in [libc::SIGTERM, libc::SIGKILL] {
+            let mut ended = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+            if libc::poll(&mut ended, 1, wait) != 0 {
+                break;
+            }
+            libc::syscall(libc::SYS_pidfd_send_signal, 0, signal, 0, 0);
+        }
+        libc::_exit(0)
+    }
+}
+
+/// The nearest ancestor of this process that is an MPI's launcher.
+fn launcher() -> Option<libc::pid_t> {
+    let mut pid = std::process::id();
+    loop {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name may have any characters in it, what follows it has numbers only.
+        let (name, rest) = String::from_utf8_lossy(&stat)
+            .rsplit_once(')')
+            .and_then(|(start, rest)| Some((start.split_once('(')?.1.to_owned(), rest.to_owned())))?;
+        if ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|n| name.starts_with(n)) {
+            return pid.try_into().ok();
+        }
+        pid = rest.split_whitespace().nth(1)?.parse().ok().filter(|&parent| parent > 1)?;
+    }
+}
