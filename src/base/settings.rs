@@ -149,6 +149,18 @@ impl Settings {
         Ok(s)
     }
 
+    /// How many ranks so many devices are.
+    ///
+    /// # Errors
+    /// They do not fill their ranks.
+    pub fn ranks_of(&self, devices: u32) -> Result<u32> {
+        let each = self.devices_per_rank;
+        if devices.is_multiple_of(each) {
+            return Ok(devices / each);
+        }
+        Err(Error::new(format!("{devices} devices can't be {each} to a rank (OMPTARGET_MPI_DEVICES_PER_RANK)")))
+    }
+
     /// True if the environment names any variable that only a user of MPI devices sets.
     pub fn any_set() -> bool {
         std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("OMPTARGET_MPI_"))

@@ -127,6 +127,15 @@ impl Journal {
         self.entries.push_back(Entry { message, after: self.given.len(), answer: None, waits: false, loads: false });
     }
 
+    /// The rank itself answers the last message: the host only asks whether somebody is there,
+    /// and the worker can't say so now.
+    pub fn answer_for_worker(&mut self) {
+        if let Some(entry) = self.entries.back_mut().filter(|e| e.answer.is_none()) {
+            entry.answer = Some((self.given.len(), 0));
+            self.given.push(false);
+        }
+    }
+
     /// The next message for the worker.
     pub fn next_message(&self) -> Option<&[u8]> {
         self.entries.get(self.sent).filter(|e| e.after <= self.given_to).map(|e| e.message.as_slice())

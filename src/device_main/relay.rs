@@ -23,7 +23,7 @@ use crate::debug;
 use crate::link::bell::Bell;
 use crate::link::idle::Pace;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Command, Commands, HEAD_LEN, Head};
 use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{self, Failure, Reply};
 use parking_lot::Mutex;
@@ -491,7 +491,15 @@ impl Relay {
         let index = if self.devices.len() > 1 { message.pop().map_or(usize::MAX, usize::from) } else { 0 };
         match self.devices.get_mut(index) {
             Some(device) if from == self.host => {
+                let (Head { seq, queue, .. }, _) = Commands::open(&message)?;
+                let only_asks = queue == 0 && message.len() == HEAD_LEN;
                 device.journal.push(message);
+                if only_asks && (device.stage != Stage::Works || device.journal.repeats()) {
+                    device.journal.answer_for_worker();
+                    let mut reply = Vec::new();
+                    reply::begin_done(&mut reply, seq);
+                    return self.forward(index, &reply);
+                }
                 Ok(())
             }
             _ => Err(Error::new(format!("rank {from} sent a message that makes no sense"))),

@@ -69,6 +69,7 @@ pub struct Plan {
 
 impl Plan {
     fn of(options: &Options) -> Result<Plan> {
+        let settings = settings::Settings::from_env()?;
         let myself = std::env::current_exe().map_err(|e| Error::from(e).context("where is this program?"))?;
         std::env::current_dir().map_err(|e| {
             Error::from(e)
@@ -113,14 +114,18 @@ impl Plan {
         } else {
             let environment = forwarded.chain(bind.clone()).collect();
             let command = vec![build.device.clone().into_os_string()];
-            parts.push(Part { ranks: devices, hosts: hosts.clone(), environment, command });
+            // One where nothing is said: as many as a rank has.
+            let ranks = |n| if n == 1 && options.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
+            let on_hosts = hosts.iter().map(|(host, n)| Ok((host.clone(), ranks(*n)?))).collect::<Result<Vec<_>>>()?;
+            let ranks = if hosts.is_empty() { ranks(devices)? } else { on_hosts.iter().map(|(_, n)| n).sum() };
+            parts.push(Part { ranks, hosts: on_hosts, environment, command });
         }
         environment.extend(bind);
         // The program first: launchers give standard input to rank 0.
         parts.insert(0, Part { ranks: options.ranks, hosts: program_hosts, environment, command });
         let arguments = options.launcher_arg.clone();
-        let heartbeat = settings::Settings::from_env()?.heartbeat;
-        let job = Job { kind, launcher, arguments, bind: options.bind, this_host, heartbeat, parts };
+        let job =
+            Job { kind, launcher, arguments, bind: options.bind, this_host, heartbeat: settings.heartbeat, parts };
         Ok(Plan { program, build, job, hosts })
     }
 }

@@ -133,6 +133,7 @@ pub fn spawn(devices: usize, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
     if mpi::phase() == Phase::Running {
         mpi::at_end(on_mpi_end)?;
     }
+    let devices = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
     let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, devices }, &settings)?;
     with(meeting, &settings)
 }

@@ -6,6 +6,12 @@
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run2 --no-files %t
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 OMPTARGET_MPI_FRAGMENT_SIZE=64K %run2 %t
+//
+// The launcher counts devices.
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %bare --rc any %launch --dry-run -n 4 %t | FileCheck %s
+// CHECK: -np 1 {{.*}}several.c.tmp : -np 2 {{.*}}llvm-offload-mpi-device
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %bare --rc fail %launch --dry-run -n 3 %t 2> %t.err
+// RUN: %line error %t.err "3 devices" OMPTARGET_MPI_DEVICES_PER_RANK
 
 #include "offload.h"
 
