@@ -359,6 +359,7 @@ impl Mpi {
                     sys::MPI_Comm_disconnect(&mut inter);
                 } else if !self.finalizes {
                     sys::MPI_Barrier(comm);
+                    leave_launcher();
                 }
                 if self.finalizes && !self.is_programs {
                     sys::MPI_Finalize();
@@ -463,6 +464,21 @@ impl Mpi {
             let mut len: c_int = 0;
             sys::MPI_Get_count(&status, sys::RSMPI_UINT8_T, &mut len);
             Ok(Some(Received { from: status.MPI_SOURCE.max(0) as usize, len: len.max(0) as usize }))
+        }
+    }
+}
+
+/// Takes leave of MPICH's launcher, as `MPI_Finalize` would in the end (PMI-1, the protocol of
+/// its `PMI_FD`): who just ends counts as crashed, and the others of its node are killed.
+fn leave_launcher() {
+    let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse::<c_int>().ok()) else { return };
+    let word = b"cmd=finalize\n";
+    let mut answer = [0u8; 256];
+    // SAFETY: both buffers have the sizes that are passed; MPI makes no calls any more that
+    // would use the descriptor. What comes back is of no interest, but that it comes.
+    unsafe {
+        if libc::write(fd, word.as_ptr().cast(), word.len()) == word.len() as isize {
+            libc::read(fd, answer.as_mut_ptr().cast(), answer.len());
         }
     }
 }
