@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ends the process unless it is stopped in time.
+/// Ends the process unless it is dropped in time.
 pub struct Deadline(Arc<(Mutex<bool>, Condvar)>);
 
 impl Deadline {
@@ -26,7 +26,12 @@ impl Deadline {
     }
 
     /// What was to be done in time is done.
-    pub fn stop(self) {
+    pub fn stop(self) {}
+}
+
+/// Also where that has failed, and the process goes on without it.
+impl Drop for Deadline {
+    fn drop(&mut self) {
         *self.0.0.lock() = true;
         self.0.1.notify_one();
     }
@@ -49,7 +54,9 @@ pub fn end_launcher(patience: Duration) {
     // it does not matter what other threads held when it was made; fork handlers do not run.
     unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, launcher, 0) as libc::c_int;
-        if process < 0 || libc::syscall(libc::SYS_fork) != 0 {
+        // SYS_fork is not there on every processor.
+        let flags = libc::c_long::from(libc::SIGCHLD);
+        if process < 0 || libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) != 0 {
             return;
         }
         // Nobody shall wait for the child: it holds no pipe and belongs to no terminal.

@@ -3,6 +3,7 @@
 
 use super::{Error, Result};
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -89,7 +90,8 @@ pub fn of_allocation() -> Result<Vec<Host>> {
 
 /// True if two names are one host's, with or without its domain.
 pub fn is_same(a: &str, b: &str) -> bool {
-    a == b || a.split('.').next() == b.split('.').next()
+    let is_name = |name: &str| name.parse::<IpAddr>().is_err();
+    a == b || (is_name(a) && is_name(b) && a.split('.').next() == b.split('.').next())
 }
 
 /// The number of devices, and on which hosts (none named: this one).
@@ -155,6 +157,12 @@ mod tests {
         let too_many = "4294967295 devices are more than a job can have, which is 65536";
         assert_eq!(placed("a,b", None, Some(u32::MAX)), too_many);
         assert_eq!(placed("a:65536,b", Some(u32::MAX), None), too_many);
+    }
+
+    #[test]
+    fn a_host_is_known_without_its_domain() {
+        assert!(is_same("n1", "n1.cluster") && is_same("10.0.0.1", "10.0.0.1"));
+        assert!(!is_same("n1", "n2") && !is_same("10.0.0.1", "10.0.0.2"));
     }
 
     #[test]

@@ -102,6 +102,9 @@ fn serve() -> Result<std::convert::Infallible> {
         // SAFETY: ignoring a signal needs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    // Who ignores it, as a parent may have told this process to, is not told how its children end.
+    // SAFETY: the default needs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     node::require_proc()?;
     let settings = Settings::from_env()?;
     let workers = if settings.devices_per_rank > 1 || settings.spares > 0 {

@@ -412,9 +412,17 @@ impl Relay {
     /// Tells a worker what it has to know before anything else ([`Packet::Begin`]).
     ///
     /// # Errors
-    /// It is gone.
+    /// It is gone, or the system does not let its memory be copied.
     pub fn begin(&mut self, worker: usize, packet: &Packet<'_>) -> Result<()> {
+        /// Lies at the same address in both.
+        static PROBE: u8 = 0;
         let device = &mut self.devices[worker];
+        if read(device.it.pid, &raw const PROBE as u64, 1).is_none() {
+            return Err(Error::from(std::io::Error::last_os_error()).context(
+                "a rank can't copy its workers' data by process_vm_readv, which kernel.yama.ptrace_scope above 1 \
+                 and containers' seccomp profiles may forbid",
+            ));
+        }
         device.tell(packet)?;
         device.ask_for_copy()
     }
@@ -499,6 +507,10 @@ impl Relay {
                     let mut reply = Vec::new();
                     reply::begin_done(&mut reply, seq);
                     return self.forward(index, &reply);
+                }
+                if only_asks && device.is_held() {
+                    // The host has waited for long, and takes a worker that is kept waiting for lost.
+                    device.go_on();
                 }
                 Ok(())
             }
@@ -780,7 +792,7 @@ fn kill(pid: i32) {
 }
 
 /// Copies from another process; none if that has ended. No other reason is known why it could
-/// not be done, as the process itself gave the range.
+/// not be done, as the process itself gave the range, and [`Relay::begin`] has tried it.
 fn read(pid: i32, at: u64, len: u64) -> Option<Vec<u8>> {
     let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len as usize };

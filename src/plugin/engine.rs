@@ -201,6 +201,8 @@ pub struct Engine {
     vain: AtomicUsize,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
+    /// No other program and no other's devices are in the job.
+    is_alone: bool,
 }
 
 impl Engine {
@@ -217,8 +219,10 @@ impl Engine {
         for (i, port) in ports.iter().enumerate() {
             by_rank[port.rank].get_or_insert(i);
         }
+        let is_alone = by_rank.iter().flatten().count() + 1 == ranks;
         Engine {
             link,
+            is_alone,
             pulse: Pulse::new(ports.len(), heartbeat),
             questions: (0..ports.len()).map(|n| Queue::new(CONTROL, n)).collect(),
             vain: AtomicUsize::new(0),
@@ -660,15 +664,17 @@ impl Engine {
                 }
             }
         }
-        // Nothing is lost any more but time: MPI waits for every rank, also one that is gone.
-        let deadline = Deadline::start(3 * patience, 1, move || {
+        // Nothing is lost any more but time: MPI waits for every rank, also one that is gone. For
+        // other programs of the job it waits as long as they run.
+        let late = move || {
             log::error(format_args!(
                 "MPI has not ended within {} s: a device is stopped, dead or cut off; ending the job",
                 3 * patience.as_secs()
             ));
-        });
+        };
+        let deadline = self.is_alone.then(|| Deadline::start(3 * patience, 1, late));
         self.link.finish();
-        deadline.stop();
+        drop(deadline);
     }
 }
 

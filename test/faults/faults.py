@@ -160,9 +160,9 @@ TABLE = [
       for how, what, said in (
           ("segv", "a write to an address where nothing is", "SIGSEGV"), ("fpe", "a division by 0", "SIGFPE"),
           ("ill", "an instruction that is none", "SIGILL"), ("bus", "SIGBUS", "SIGBUS"),
-          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "(stack|SIGSEGV)|Segmentation fault|signal 11"))],
-    Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", cause="omptarget-mpi: ", quick=True,
-          limit=20),
+          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "stack overflow"))],
+    Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", quick=True, limit=20,
+          cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*it called exit, with status 0"),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
           quick=True),
     Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
