@@ -69,6 +69,9 @@ mod base {
             }
         }
 
+        /// No model forks.
+        pub fn disown<T>(_: &Mutex<T>) {}
+
         /// loom takes SeqCst for AcqRel, but knows its fences: a store with one behind it and
         /// a load with one before it are what compilers make of SeqCst.
         macro_rules! atomic {

@@ -4,11 +4,10 @@
 //!
 //! A replay gives the copy the same messages in the same order, none before it has answered
 //! what the host had an answer to when it sent that one: the host may have done so for that
-//! answer, and reuses memory. What the copy asks for then is
-//! what was asked before, in the same order for each rank and tag: data that was received
-//! is given again, data that was sent is not sent again. What it answers was answered
-//! before and must be the same, or else the program would go on with a state that the
-//! answers it has do not come from.
+//! answer, and reuses memory. What the copy asks for then is what was asked before, in the
+//! same order for each rank and tag: data that was received is given again, data that was
+//! sent is not sent again. What it answers was answered before and must be the same, or else
+//! the program would go on with a state that the answers it has do not come from.
 
 use crate::wire::command::{Command, Commands, Head};
 use crate::wire::reply::Stream;
@@ -16,6 +15,9 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// The least limit where nothing is kept but messages.
+const SMALL: u64 = 64 << 20;
 
 /// The rank and the tag of a transfer.
 pub type Lane = (u32, u32);
@@ -116,8 +118,10 @@ pub enum Asked<T> {
 
 impl Journal {
     /// An empty journal, which is full after `limit` bytes. If it `keeps` nothing, it is good
-    /// for no more than to tell the host of every message that it failed.
+    /// for no more than to tell the host of every message that it failed, and there is
+    /// nothing to be gained from a small one.
     pub fn new(keeps: bool, limit: u64) -> Journal {
+        let limit = if keeps { limit } else { limit.max(SMALL) };
         Journal { keeps, limit, first: 1, ..Journal::default() }
     }
 
@@ -132,7 +136,7 @@ impl Journal {
     pub fn answer_for_worker(&mut self) {
         if let Some(entry) = self.entries.back_mut().filter(|e| e.answer.is_none()) {
             entry.answer = Some((self.given.len(), 0));
-            self.given.push(false);
+            self.give();
         }
     }
 
@@ -190,11 +194,16 @@ impl Journal {
         let number = self.given.len();
         if let Some(entry) = self.entry(seq) {
             (entry.answer, entry.waits) = (Some((number, hash)), false);
-            self.given.push(true);
-            if self.given_to == number {
-                self.given_to += 1;
-            }
+            self.give();
         }
+    }
+
+    /// One answer more, which nothing has to wait for.
+    fn give(&mut self) {
+        if !self.repeats() {
+            self.given_to += 1;
+        }
+        self.given.push(true);
     }
 
     /// True while the worker has still to answer what is answered.
@@ -296,10 +305,18 @@ impl Journal {
     pub fn forget(&mut self) {
         self.first += self.sent as u64;
         self.entries.drain(..self.sent);
-        self.entries.iter_mut().for_each(|e| e.after = 0);
         self.given.clear();
+        for entry in &mut self.entries {
+            entry.after = 0;
+            // The rank has answered it meanwhile.
+            if let Some((number, _)) = &mut entry.answer {
+                *number = self.given.len();
+                self.given.push(true);
+            }
+        }
         self.bytes = self.entries.iter().map(|e| e.message.len() as u64).sum();
-        (self.sent, self.given_to, self.loads, self.printed) = (0, 0, false, [Printed::default(); 2]);
+        (self.sent, self.loads, self.printed) = (0, false, [Printed::default(); 2]);
+        self.given_to = self.given.len();
         self.receives.clear();
         self.sends.clear();
     }
@@ -418,6 +435,31 @@ mod tests {
         assert_eq!(j.answer(3, b"there"), Answer::Later);
         j.forget();
         assert_eq!(j.restart(), 0);
+    }
+
+    #[test]
+    fn what_the_rank_has_answered_is_done_like_the_rest() {
+        let mut j = Journal::new(true, 1 << 20);
+        with_messages(&mut j, 1);
+        assert_eq!(j.answer(1, b"one"), Answer::New);
+        // While the worker is copied.
+        for seq in 2..=3 {
+            let mut question = Vec::new();
+            Head::begin(&mut question, 0, true);
+            Head::patch(&mut question, seq, 0);
+            j.push(question);
+            j.answer_for_worker();
+        }
+        assert!(j.is_quiet());
+        j.forget();
+        assert_eq!(j.restart(), 0);
+        for seq in 2..=3 {
+            assert!(j.next_message().is_some());
+            j.message_sent();
+            assert!(j.unanswered().next().is_none());
+            assert_eq!(j.answer(seq, b"here"), Answer::Known);
+        }
+        assert!(j.next_message().is_none() && j.is_quiet());
     }
 
     #[test]

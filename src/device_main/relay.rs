@@ -17,7 +17,7 @@ use super::board::Board;
 use super::journal::{Answer, Asked, Journal, Lane};
 use super::serve::{forget_libomp, host_has_ended, quit};
 use super::supervise::{self, Kills};
-use super::worker::{receive, send};
+use super::worker::{order, receive, send};
 use crate::base::{Error, Result, log, network};
 use crate::debug;
 use crate::link::bell::Bell;
@@ -173,7 +173,8 @@ impl Device {
     }
 
     fn try_send(&self, bytes: &[u8]) -> Result<bool> {
-        let sent = send(&self.it.socket, bytes, false)?;
+        // Where worker and copy are gone, their end tells why.
+        let sent = send(&self.it.socket, bytes, false).or_else(unless_closed(true))?;
         self.it.bell.ring();
         Ok(sent)
     }
@@ -198,6 +199,7 @@ impl Device {
     /// It has left a copy behind, or could not.
     fn copied(&mut self, pid: u32) {
         self.stage = Stage::Works;
+        self.held = None;
         if pid == 0 {
             log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
             return self.go_on();
@@ -213,6 +215,11 @@ impl Device {
     fn go_on(&mut self) {
         self.held = None;
         self.free_until = Some(Instant::now() + GO_ON);
+        self.release();
+    }
+
+    /// The host gets the replies that wait for a copy.
+    fn release(&mut self) {
         for (seq, reply) in self.later.drain(..) {
             self.journal.commit(seq, xxh3_64(&reply));
             self.due.push(reply);
@@ -249,6 +256,7 @@ impl Device {
         if self.journal.is_dirty() && self.journal.is_quiet() && !prints {
             if !keeps {
                 self.journal.forget();
+                self.held = None;
             } else if self.journal.is_full() && !self.ends && !self.is_free() {
                 self.ask_for_copy()?;
                 return Ok(true);
@@ -256,7 +264,7 @@ impl Device {
         }
         let mut moved = false;
         let waits = !self.later.is_empty() || self.journal.next_message().is_some();
-        let held = keeps && waits && self.is_held();
+        let held = waits && self.is_held();
         while !held && let Some(message) = self.journal.next_message() {
             self.ends |= ends(message);
             if !self.try_tell(&Packet::Message(message))? {
@@ -264,7 +272,7 @@ impl Device {
             }
             self.journal.message_sent();
             moved = true;
-            if keeps && self.journal.is_full() && !self.is_free() {
+            if self.journal.is_full() && !self.is_free() {
                 break;
             }
         }
@@ -272,14 +280,14 @@ impl Device {
     }
 
     /// The worker is lost: its copy makes another one. That does again what the worker has done
-    /// since the copy was made, if it may; else everything fails for that reason.
-    fn replace(&mut self, mut failure: Failure, seq: u64, may: bool) -> Result<()> {
+    /// since the copy was made, if it may; else everything fails for that reason. `seq` is the
+    /// message that it crashed in, if it was by itself.
+    fn replace(&mut self, mut failure: Failure, seq: Option<u64>, may: bool) -> Result<()> {
         self.kill();
         if self.failure.is_some() {
             return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
         }
-        // Who was ended from outside may have bad luck twice.
-        let crash = (failure.kernel != 0).then_some((seq, failure.kernel));
+        let crash = seq.filter(|_| failure.kernel != 0).map(|seq| (seq, failure.kernel));
         let again = crash.is_some() && self.crash == crash;
         self.crash = crash;
         let messages = self.journal.restart();
@@ -301,19 +309,35 @@ impl Device {
         self.wake()
     }
 
+    /// The system does not copy from or to the worker. One that has ended is no news.
+    fn unreachable(&mut self, why: &std::io::Error) -> Result<()> {
+        if why.raw_os_error() == Some(libc::ESRCH) {
+            return Ok(());
+        }
+        let text = format!(
+            "the rank can't reach its memory ({why}), which containers and kernel.yama.ptrace_scope may forbid \
+             (process_vm_readv, process_vm_writev)"
+        );
+        self.replace(Failure { lost: true, text, ..Failure::default() }, None, true)
+    }
+
     /// Has the copy make a worker.
     fn wake(&mut self) -> Result<()> {
-        if self.copy.is_none() {
+        let Some(copy) = self.copy else {
             return Err(Error::new(format!("{} is lost, and so is its spare", self.name)));
-        }
+        };
         self.stage = Stage::Wakes;
         self.generation += 1;
-        self.it.wake.write_all(&self.generation.to_le_bytes())?;
-        Ok(())
+        let told = self.it.wake.write_all(&order(copy, self.generation));
+        told.map_err(|e| Error::from(e).context(format_args!("{} is lost, and so is its spare", self.name)))
     }
 
     /// The copy has made a worker.
     fn awake(&mut self, pid: u32) -> Result<()> {
+        if pid == 0 {
+            let why = "its spare can't take over: there is no memory for another process";
+            return Err(Error::new(format!("{} is lost, and {why}", self.name)));
+        }
         (self.it.pid, self.stage) = (pid as i32, Stage::Works);
         let Some(failure) = &self.failure else { return Ok(()) };
         let mut reply = Vec::new();
@@ -417,8 +441,8 @@ impl Relay {
         /// Lies at the same address in both.
         static PROBE: u8 = 0;
         let device = &mut self.devices[worker];
-        if read(device.it.pid, &raw const PROBE as u64, 1).is_none() {
-            return Err(Error::from(std::io::Error::last_os_error()).context(
+        if let Err(e) = read(device.it.pid, &raw const PROBE as u64, 1) {
+            return Err(Error::from(e).context(
                 "a rank can't copy its workers' data by process_vm_readv, which kernel.yama.ptrace_scope above 1 \
                  and containers' seccomp profiles may forbid",
             ));
@@ -502,15 +526,12 @@ impl Relay {
                 let (Head { seq, queue, .. }, _) = Commands::open(&message)?;
                 let only_asks = queue == 0 && message.len() == HEAD_LEN;
                 device.journal.push(message);
-                if only_asks && (device.stage != Stage::Works || device.journal.repeats()) {
+                let is_busy = device.stage != Stage::Works || device.held.is_some() || device.journal.repeats();
+                if only_asks && is_busy {
                     device.journal.answer_for_worker();
                     let mut reply = Vec::new();
                     reply::begin_done(&mut reply, seq);
                     return self.forward(index, &reply);
-                }
-                if only_asks && device.is_held() {
-                    // The host has waited for long, and takes a worker that is kept waiting for lost.
-                    device.go_on();
                 }
                 Ok(())
             }
@@ -523,14 +544,17 @@ impl Relay {
         let mut packet = std::mem::take(&mut self.packet);
         let mut moved = false;
         for _ in 0..TURN {
-            let Some(len) = receive(&self.devices[index].it.socket, &mut packet, false)? else { break };
+            let received = receive(&self.devices[index].it.socket, &mut packet, false);
+            let Some(len) = received.or_else(unless_closed(None))? else { break };
             moved = true;
             let (generation, packet) = Packet::parse(&packet[..len])?;
             if generation == self.devices[index].generation {
                 self.obey(index, packet)?;
-            } else if let Packet::Awake { pid } = packet {
+            } else if let Packet::Awake { pid: pid @ 1.. } = packet {
                 // Another one was woken meanwhile.
                 kill(pid as i32);
+                // SAFETY: no status is asked for.
+                unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
             }
         }
         self.packet = packet;
@@ -585,7 +609,7 @@ impl Relay {
         let seq = match Reply::parse(bytes)? {
             Reply::Done { seq, .. } => seq,
             Reply::Failed { seq, failure } if failure.lost && device.failure.is_none() => {
-                return device.replace(failure, seq, true);
+                return device.replace(failure, Some(seq), true);
             }
             Reply::Failed { seq, .. } => seq,
             // Those of what is done again were told already.
@@ -598,12 +622,12 @@ impl Relay {
             Answer::Later => {
                 device.later.push((seq, bytes.to_vec()));
                 if device.is_free() {
-                    device.go_on();
+                    device.release();
                 }
             }
             Answer::Known => {}
             Answer::Differs if device.failure.is_some() => {}
-            Answer::Differs => return device.replace(not_the_same(), seq, false),
+            Answer::Differs => return device.replace(not_the_same(), None, false),
             Answer::Unknown => return Err(Error::new(format!("{} answers what nobody asked", device.name))),
         }
         let device = &mut self.devices[index];
@@ -616,11 +640,14 @@ impl Relay {
     /// A worker sends a piece of bulk data.
     fn send(&mut self, index: usize, id: u32, lane: Lane, at: u64, len: u64) -> Result<()> {
         let device = &mut self.devices[index];
-        let Some(bytes) = read(device.it.pid, at, len) else { return Ok(()) };
+        let bytes = match read(device.it.pid, at, len) {
+            Ok(bytes) => bytes,
+            Err(e) => return device.unreachable(&e),
+        };
         let hash = if self.keeps { xxh3_64(&bytes) } else { 0 };
         match device.journal.send(lane, hash) {
             Asked::Done(before) if before != hash && device.failure.is_none() => {
-                device.replace(not_the_same(), 0, false)
+                device.replace(not_the_same(), None, false)
             }
             Asked::Done(_) | Asked::UnderWay => device.tell(&Packet::Done { id, len }),
             Asked::New(_) => {
@@ -645,9 +672,11 @@ impl Relay {
         match it.journal.receive(lane, (id, at)) {
             Asked::UnderWay => Ok(()),
             Asked::Done(bytes) => {
-                write(it.it.pid, at, bytes);
-                let len = bytes.len() as u64;
-                it.tell(&Packet::Done { id, len })
+                let (len, written) = (bytes.len() as u64, write(it.it.pid, at, bytes));
+                match written {
+                    Ok(()) => it.tell(&Packet::Done { id, len }),
+                    Err(e) => it.unreachable(&e),
+                }
             }
             Asked::New(index) => {
                 let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
@@ -674,12 +703,15 @@ impl Relay {
             }
             Over::Received { device, lane, index, bytes } => {
                 let device = &mut self.devices[device];
-                if let Some((id, at)) = device.journal.waiter(lane, index) {
-                    write(device.it.pid, at, &bytes);
-                    device.tell(&Packet::Done { id, len: bytes.len() as u64 })?;
-                }
+                let waiter = device.journal.waiter(lane, index);
+                let written = waiter.map_or(Ok(()), |(_, at)| write(device.it.pid, at, &bytes));
+                let len = bytes.len() as u64;
                 device.journal.received(lane, index, bytes);
-                Ok(())
+                match (waiter, written) {
+                    (Some((id, _)), Ok(())) => device.tell(&Packet::Done { id, len }),
+                    (_, Err(e)) => device.unreachable(&e),
+                    (None, Ok(())) => Ok(()),
+                }
             }
         }
     }
@@ -728,10 +760,11 @@ impl Relay {
     /// A worker has ended.
     fn ended(&mut self, index: usize, status: i32) -> Result<()> {
         self.devices[index].it.pid = 0;
+        let generation = self.devices[index].generation;
         // What it has sent before.
         while self.listen(index)? {}
         let device = &mut self.devices[index];
-        if device.stage == Stage::Ended {
+        if device.stage == Stage::Ended || device.generation != generation {
             return Ok(());
         }
         let open: Vec<u64> = device.journal.unanswered().collect();
@@ -739,7 +772,9 @@ impl Relay {
             let kernel = device.it.board.only_kernel();
             let text = format!("its process {}", supervise::cause(status, &self.kills));
             let failure = Failure { lost: true, kernel, text, ..Failure::default() };
-            return device.replace(failure, open.first().copied().unwrap_or(0), true);
+            // Who was killed from outside may have bad luck twice.
+            let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+            return device.replace(failure, open.first().copied().filter(|_| !killed), true);
         }
         device.stage = Stage::Ended;
         for seq in open {
@@ -781,6 +816,11 @@ fn not_the_same() -> Failure {
     Failure { lost: true, text: text.into(), ..Failure::default() }
 }
 
+/// What a socket's end that nobody has any more comes to.
+fn unless_closed<T>(closed: T) -> impl FnOnce(Error) -> Result<T> {
+    |e| if e == Error::Told { Ok(closed) } else { Err(e) }
+}
+
 fn ends(message: &[u8]) -> bool {
     let Ok((head, mut commands)) = Commands::open(message) else { return false };
     head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))
@@ -791,26 +831,33 @@ fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// Copies from another process; none if that has ended. No other reason is known why it could
-/// not be done, as the process itself gave the range, and [`Relay::begin`] has tried it.
-fn read(pid: i32, at: u64, len: u64) -> Option<Vec<u8>> {
+/// Copies from another process.
+fn read(pid: i32, at: u64, len: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len as usize };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: len as usize };
     // SAFETY: the capacity was reserved; the system checks the other process's range.
     let n = if len == 0 { 0 } else { unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } };
-    if n as u64 != len {
-        return None;
-    }
+    whole(n, len as usize)?;
     // SAFETY: so many bytes were written.
     unsafe { bytes.set_len(len as usize) };
-    Some(bytes)
+    Ok(bytes)
 }
 
-/// Copies to another process, unless that has ended.
-fn write(pid: i32, at: u64, bytes: &[u8]) {
+/// Copies to another process.
+fn write(pid: i32, at: u64, bytes: &[u8]) -> std::io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: bytes.len() };
     // SAFETY: the bytes are only read; the system checks the other process's range.
-    unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) };
+    let n = if bytes.is_empty() { 0 } else { unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) } };
+    whole(n, bytes.len())
+}
+
+/// What a system call that has copied `n` bytes of `len` comes to.
+fn whole(n: isize, len: usize) -> std::io::Result<()> {
+    match usize::try_from(n) {
+        Ok(n) if n == len => Ok(()),
+        Ok(n) => Err(std::io::Error::other(format!("only {n} of {len} bytes"))),
+        Err(_) => Err(std::io::Error::last_os_error()),
+    }
 }

@@ -6,7 +6,7 @@
 //! long; only the receiver makes it odd, and whoever makes it even again receives.
 //! `tests/models.rs` checks it.
 
-use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, park};
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, disown, park};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -70,6 +70,7 @@ impl Role {
 
     /// Only the calling thread is left, and receives.
     pub fn reset(&self) {
+        disown(&self.watcher);
         *self.watcher.lock() = None;
         self.watcher_rests.store(false, Ordering::Relaxed);
         self.state.store(0, Ordering::Relaxed);

@@ -25,6 +25,7 @@ use super::stubs::Stubs;
 use super::watch::Watch;
 use super::work::Work;
 use super::worker::Worker;
+use crate::base::sync::disown;
 use crate::base::{Error, Result, clock, network, node};
 use crate::debug;
 use crate::link::idle::{Idle, Pace};
@@ -556,7 +557,11 @@ impl Server {
         // the handlers of libc and libomp for this.
         let pid = unsafe { libc::fork() };
         drop(locks);
-        if pid != 0 {
+        if pid == 0 {
+            disown(&self.resting);
+            disown(&self.ready);
+            disown(&self.output);
+        } else {
             worker.copied(pid.max(0) as u32).unwrap_or_else(|e| self.die(&e));
             return;
         }

@@ -15,37 +15,38 @@ use crate::mpi::{Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
 use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{Failure, Reply};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A worker's end of what connects it with its rank; its copies have it too.
 pub struct Worker {
     socket: OwnedFd,
-    /// Where a copy reads the generation of the worker that it shall make; its end is the
-    /// rank's end.
+    /// Where a copy reads that it shall make a worker, see [`order`]; its end is the rank's
+    /// end.
     wake: File,
     /// The rank's bell, if it has one.
     rank: Option<Bell>,
     generation: AtomicU32,
     /// The rank wants a copy.
     wanted: AtomicBool,
-    /// The last copy, whose rank ends it.
-    last: AtomicI32,
+    /// Copies that were not waited for; the rank ends all but the last.
+    copies: Mutex<Vec<i32>>,
     failure: OnceLock<Failure>,
 }
 
 impl Worker {
     /// A worker of the first generation.
     pub fn new(socket: OwnedFd, wake: File, rank: Option<Bell>) -> Arc<Worker> {
-        let (generation, wanted, last) = (AtomicU32::new(0), AtomicBool::new(false), AtomicI32::new(0));
+        let (generation, wanted) = (AtomicU32::new(0), AtomicBool::new(false));
         set_name(c"omp-worker");
-        Arc::new(Worker { socket, wake, rank, generation, wanted, last, failure: OnceLock::new() })
+        Arc::new(Worker { socket, wake, rank, generation, wanted, copies: Mutex::default(), failure: OnceLock::new() })
     }
 
     fn send(&self, packet: &Packet<'_>) -> Result<()> {
@@ -74,11 +75,17 @@ impl Worker {
     /// The rank is gone.
     pub fn copied(&self, pid: u32) -> Result<()> {
         self.wanted.store(false, Ordering::Relaxed);
-        let last = self.last.swap(pid as i32, Ordering::Relaxed);
-        if last > 0 {
+        let mut copies = self.copies.lock();
+        // Not the last one, which the rank has still to end: its number must stay its own.
+        if let Some(last) = copies.pop() {
             // SAFETY: no status is asked for.
-            unsafe { libc::waitpid(last, std::ptr::null_mut(), libc::WNOHANG) };
+            copies.retain(|&copy| unsafe { libc::waitpid(copy, std::ptr::null_mut(), libc::WNOHANG) } == 0);
+            copies.push(last);
         }
+        if pid != 0 {
+            copies.push(pid as i32);
+        }
+        drop(copies);
         self.send(&Packet::Copied { pid })
     }
 
@@ -89,15 +96,23 @@ impl Worker {
     /// The rank is gone.
     pub fn sleep(&self) -> Result<()> {
         self.wanted.store(false, Ordering::Relaxed);
-        self.last.store(0, Ordering::Relaxed);
+        self.copies.lock().clear();
         set_name(c"omp-spare");
         loop {
-            let mut generation = [0; 4];
-            (&self.wake).read_exact(&mut generation).map_err(|_| Error::Told)?;
-            if fork_orphan() {
-                self.generation.store(u32::from_le_bytes(generation), Ordering::Relaxed);
-                set_name(c"omp-worker");
-                return self.send(&Packet::Awake { pid: std::process::id() });
+            let mut order = [0; ORDER_LEN];
+            (&self.wake).read_exact(&mut order).map_err(|_| Error::Told)?;
+            let (copy, generation) = order.split_at(4);
+            self.generation.store(u32::from_le_bytes(generation.try_into().unwrap_or_default()), Ordering::Relaxed);
+            // A worker that was lost before it told of its copy has left one more here, which is
+            // not as the rank thinks.
+            let here = if copy == std::process::id().to_le_bytes() { fork_orphan() } else { None };
+            match here {
+                Some(true) => {
+                    set_name(c"omp-worker");
+                    return self.send(&Packet::Awake { pid: std::process::id() });
+                }
+                Some(false) => {}
+                None => self.send(&Packet::Awake { pid: 0 })?,
             }
         }
     }
@@ -108,23 +123,31 @@ fn gone<T>(e: Error) -> Result<T> {
     if e == Error::Told { quit(1) } else { Err(e) }
 }
 
-/// Makes a process that is a child of this one's subreaper; true in that. Without memory for
-/// it there is none, which the subreaper notices.
-fn fork_orphan() -> bool {
+/// Makes a process that is a child of this one's subreaper; true in that. None if there is no
+/// memory for it.
+fn fork_orphan() -> Option<bool> {
     // SAFETY: the only thread of this process. The child has nothing to put in order when it
-    // ends; no status is asked for.
+    // ends; the status outlives the call.
     unsafe {
         match libc::fork() {
+            -1 => None,
             0 => match libc::fork() {
-                0 => true,
+                0 => Some(true),
                 child => libc::_exit(i32::from(child < 0)),
             },
             child => {
-                libc::waitpid(child, std::ptr::null_mut(), 0);
-                false
+                let mut status = 0;
+                (libc::waitpid(child, &mut status, 0) == child && status == 0).then_some(false)
             }
         }
     }
+}
+
+const ORDER_LEN: usize = 8;
+
+/// What a rank writes to have the copy with that process id make a worker of that generation.
+pub fn order(copy: i32, generation: u32) -> [u8; ORDER_LEN] {
+    (u64::from(generation) << 32 | u64::from(copy as u32)).to_le_bytes()
 }
 
 /// What `ps` and `top` call this process.
