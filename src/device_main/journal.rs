@@ -76,6 +76,9 @@ pub struct Journal {
     /// How many of them the worker has got, and how many of those are not answered.
     sent: usize,
     unanswered: usize,
+    /// How many a worker that was lost has got: what was asked for on their behalf stays until
+    /// another one has got them too.
+    replayed: usize,
     /// Of each answer by its number: the worker that there is now has given it too.
     given: Vec<bool>,
     /// All answers before this one are.
@@ -208,7 +211,7 @@ impl Journal {
 
     /// True while the worker has still to answer what is answered.
     pub fn repeats(&self) -> bool {
-        self.given_to < self.given.len()
+        self.given_to < self.given.len() || self.sent < self.replayed
     }
 
     /// Messages without an answer, of those that the worker has got; the oldest first.
@@ -289,9 +292,10 @@ impl Journal {
         self.sent > 0
     }
 
-    /// True if something must be forgotten before the worker goes on.
+    /// True if something must be forgotten before the worker goes on, which can't be while
+    /// something is repeated.
     pub fn is_full(&self) -> bool {
-        self.loads || (self.is_dirty() && self.bytes > self.limit)
+        !self.repeats() && (self.loads || (self.is_dirty() && self.bytes > self.limit))
     }
 
     /// How long the worker may be kept waiting for that. Other devices may wait for what it is
@@ -315,7 +319,8 @@ impl Journal {
             }
         }
         self.bytes = self.entries.iter().map(|e| e.message.len() as u64).sum();
-        (self.sent, self.loads, self.printed) = (0, false, [Printed::default(); 2]);
+        (self.sent, self.replayed) = (0, 0);
+        (self.loads, self.printed) = (false, [Printed::default(); 2]);
         self.given_to = self.given.len();
         self.receives.clear();
         self.sends.clear();
@@ -324,7 +329,8 @@ impl Journal {
     /// The worker is lost: from here on its copy asks and answers. Returns how many messages
     /// it will be given again.
     pub fn restart(&mut self) -> usize {
-        let again = self.sent;
+        let again = self.replayed.max(self.sent);
+        self.replayed = again;
         self.given.fill(false);
         self.entries.iter_mut().for_each(|e| e.waits = false);
         (self.sent, self.given_to, self.unanswered) = (0, 0, 0);
@@ -413,6 +419,22 @@ mod tests {
         assert!(j.next_message().is_none());
         assert_eq!(j.answer(2, b"two"), Answer::Known);
         assert!(j.next_message().is_some());
+    }
+
+    #[test]
+    fn there_is_no_quiet_in_the_middle_of_a_replay() {
+        let mut j = Journal::new(true, 0);
+        with_messages(&mut j, 2);
+        assert_eq!(j.answer(1, b"one"), Answer::Later);
+        j.commit(1, xxh3_64(b"one"));
+        assert_eq!(j.receive((0, 1), (1, 100)), Asked::New(0));
+        j.received((0, 1), 0, b"data".to_vec());
+        j.restart();
+        j.message_sent();
+        assert_eq!(j.answer(1, b"one"), Answer::Known);
+        assert!(!j.is_quiet() && !j.is_full(), "the second message is still to come, and asks for the data");
+        j.restart();
+        assert_eq!(j.restart(), 2);
     }
 
     #[test]
