@@ -566,6 +566,7 @@ impl Relay {
         match packet {
             Packet::Copied { pid } => device.copied(pid),
             Packet::Awake { pid } => return device.awake(pid),
+            Packet::Misled if device.stage == Stage::Wakes => return device.wake(),
             Packet::Message(reply) => return self.reply(index, reply),
             Packet::Synchronous { id, bytes } => {
                 let Reply::Output { stream, bytes } = Reply::parse(bytes)? else {

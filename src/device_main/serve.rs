@@ -502,6 +502,8 @@ impl Server {
     /// A kernel crashed: everything that was to be done fails.
     #[cold]
     fn give_up(&self) {
+        // This process will be killed, and may have registered itself since the image was loaded.
+        forget_libomp(std::process::id() as i32);
         output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
         let failure = fault::describe();

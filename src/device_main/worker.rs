@@ -105,8 +105,11 @@ impl Worker {
             self.generation.store(u32::from_le_bytes(generation.try_into().unwrap_or_default()), Ordering::Relaxed);
             // A worker that was lost before it told of its copy has left one more here, which is
             // not as the rank thinks.
-            let here = if copy == std::process::id().to_le_bytes() { fork_orphan() } else { None };
-            match here {
+            if copy != std::process::id().to_le_bytes() {
+                self.send(&Packet::Misled)?;
+                quit(1);
+            }
+            match fork_orphan() {
                 Some(true) => {
                     set_name(c"omp-worker");
                     return self.send(&Packet::Awake { pid: std::process::id() });

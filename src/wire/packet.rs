@@ -35,6 +35,8 @@ pub enum Packet<'a> {
     /// 10, from a worker that a copy has become: its process id; from a copy, which can't make
     /// one: 0.
     Awake { pid: u32 },
+    /// 11, from a copy that the rank does not know: it got an order that is another's, and ends.
+    Misled,
 }
 
 impl<'a> Packet<'a> {
@@ -61,6 +63,7 @@ impl<'a> Packet<'a> {
             Packet::Copied { pid } => begin(8, &[pid], &[], &[]),
             Packet::Fail(reply) => begin(9, &[], &[], reply),
             Packet::Awake { pid } => begin(10, &[pid], &[], &[]),
+            Packet::Misled => begin(11, &[], &[], &[]),
         }
     }
 
@@ -87,6 +90,7 @@ impl<'a> Packet<'a> {
             8 => Packet::Copied { pid: r.u32()? },
             9 => Packet::Fail(r.bytes(r.0.len())?),
             10 => Packet::Awake { pid: r.u32()? },
+            11 => Packet::Misled,
             kind => return Err(Error::new(format!("unknown kind {kind} of packet"))),
         };
         if !r.0.is_empty() {
@@ -133,6 +137,7 @@ mod tests {
                 Packet::Copied { pid: n },
                 Packet::Fail(&bytes),
                 Packet::Awake { pid: n },
+                Packet::Misled,
             ] {
                 packet.write(generation, &mut out);
                 prop_assert_eq!(Packet::parse(&out).unwrap(), (generation, packet));

@@ -3,6 +3,9 @@
 // large copies, between devices too, regions one after the other, regions at the same time.
 // Every result is right.
 //
+// The libomptarget of LLVM 15 loses one of several mappings of one time now and then.
+// UNSUPPORTED: llvm14, llvm15
+//
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_SPARES=1000 %run2 --no-files %t 6
 // RUN: env OMPTARGET_MPI_SPARES=1000 OMPTARGET_MPI_JOURNAL=64K OMPTARGET_MPI_FRAGMENT_SIZE=64K %run2 %t 6
