@@ -149,6 +149,11 @@ impl Settings {
         Ok(s)
     }
 
+    /// True if devices are worker processes.
+    pub fn has_workers(&self) -> bool {
+        self.devices_per_rank > 1 || self.spares > 0
+    }
+
     /// How many ranks so many devices are.
     ///
     /// # Errors

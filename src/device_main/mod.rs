@@ -107,7 +107,7 @@ fn serve() -> Result<std::convert::Infallible> {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     node::require_proc()?;
     let settings = Settings::from_env()?;
-    let workers = if settings.devices_per_rank > 1 || settings.spares > 0 {
+    let workers = if settings.has_workers() {
         serve::die_with_parent();
         relay::start(settings.devices_per_rank, |birth| {
             if let Err(Error::Text(text)) = work(birth, &settings) {
@@ -145,13 +145,13 @@ fn serve() -> Result<std::convert::Infallible> {
         let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
         set_up(threads, cores(0).unwrap_or_default(), &settings);
         board.introduce(number, rank);
-        return execute(link, (host, host_process), None, pace(crowded), (board, &settings));
+        return execute(link, (host, host_process), None, pace(crowded, false), (board, &settings));
     }
     bells.expect(workers.len());
     let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
     let name = format!("rank {rank} on host {}", me.host);
     let spares = relay::Spares { count: settings.spares, journal: settings.journal };
-    let mut relay = relay::Relay::new(link, (host, host_process), pace(crowded), name, workers, spares);
+    let mut relay = relay::Relay::new(link, (host, host_process), pace(crowded, true), name, workers, spares);
     for worker in 0..settings.devices_per_rank as usize {
         let cores: Vec<u8> = cores(worker).unwrap_or_default().iter().flat_map(|core| core.to_le_bytes()).collect();
         let (host, threads, bell) = (host as u32, threads as u32, me.bell);
@@ -180,11 +180,16 @@ fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infall
     let channel = Box::new(worker::Channel::new(worker.clone(), host as usize));
     let link = Link::new(channel, settings.fragment as usize, Bells::new(Some(bell), Vec::new(), 0), Vec::new())?;
     set_up(threads as usize, &cores, settings);
-    execute(link, (host as usize, None), Some(worker), pace(crowded), (board, settings))
+    execute(link, (host as usize, None), Some(worker), pace(crowded, true), (board, settings))
 }
 
-fn pace(crowded: bool) -> Pace {
-    if crowded { Pace::CROWDED_DEVICE } else { Pace::ALONE }
+/// How to wait on a node, for a device with workers or without.
+fn pace(crowded: bool, workers: bool) -> Pace {
+    match (crowded, workers) {
+        (false, _) => Pace::ALONE,
+        (true, false) => Pace::CROWDED_DEVICE,
+        (true, true) => Pace::CROWDED_WORKER,
+    }
 }
 
 /// Gives kernels their share of the cores, unless the user has another wish.

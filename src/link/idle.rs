@@ -22,6 +22,9 @@ impl Pace {
     pub const CROWDED_HOST: Pace = Pace { spins: 150, patience: Duration::from_micros(500) };
     /// A device's there: another one may need the core even more.
     pub const CROWDED_DEVICE: Pace = Pace { spins: 25, patience: Duration::from_micros(200) };
+    /// That of a rank and its worker there, which wait for each other: two that yield to each
+    /// other keep a third one waiting for a whole slice of time, some milliseconds.
+    pub const CROWDED_WORKER: Pace = Pace { spins: 25, patience: Duration::from_micros(20) };
 }
 
 /// A sleep in proportion to the wait so far costs a wait that ends now at most 3 %.

@@ -127,6 +127,7 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
     }
     if role == Role::Device {
         mine.devices = settings.devices_per_rank;
+        mine.processes = if settings.has_workers() { 1 + mine.devices } else { 1 };
     }
     let bell = Bell::new().ok();
     mine.bell = bell.as_ref().map_or((0, 0), Bell::name);

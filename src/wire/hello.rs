@@ -40,6 +40,8 @@ pub struct Hello {
     pub page_size: u32,
     /// Devices behind this rank.
     pub devices: u32,
+    /// Processes of this rank that wait or compute: one, or itself and its workers.
+    pub processes: u32,
     /// Of a program that spawned its devices, processes on its node that may do the same;
     /// 1 otherwise.
     pub spawners: u32,
@@ -69,6 +71,7 @@ impl Hello {
             machine: elf::MACHINE,
             page_size: node::page_size(),
             devices: u32::from(role == Role::Device),
+            processes: 1,
             spawners: 1,
             pid: std::process::id(),
             cores: node::cores(),
@@ -87,7 +90,8 @@ impl Hello {
         out.extend_from_slice(&self.protocol.to_le_bytes());
         text(&mut out, &self.version);
         out.extend_from_slice(&(self.role as u32).to_le_bytes());
-        for n in [u32::from(self.machine), self.page_size, self.devices, self.spawners, self.pid, self.bell.0] {
+        let Hello { page_size, devices, processes, spawners, pid, bell, .. } = *self;
+        for n in [u32::from(self.machine), page_size, devices, processes, spawners, pid, bell.0] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         for n in [self.memory, self.node, self.bell.1] {
@@ -128,7 +132,7 @@ impl Hello {
             n => return Err(Error::new(format!("it has an unknown role {n}"))),
         };
         let machine = u16::try_from(r.u32()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
-        let (page_size, devices, spawners) = (r.u32()?, r.u32()?, r.u32()?);
+        let (page_size, devices, processes, spawners) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
         let (pid, descriptor) = (r.u32()?, r.u32()?);
         let (memory, node, bell) = (r.u64()?, r.u64()?, (descriptor, r.u64()?));
         let (host, mpi) = (string(&mut r)?, string(&mut r)?);
@@ -141,6 +145,7 @@ impl Hello {
             machine,
             page_size,
             devices,
+            processes,
             spawners,
             pid,
             cores,
@@ -274,10 +279,10 @@ pub fn sharers(hellos: &[Hello], rank: usize) -> usize {
     devices.max(1) * spawners.unwrap_or(1).max(1)
 }
 
-/// How many processes of the job compute or wait on a rank's node: programs and devices.
+/// How many processes of the job compute or wait on a rank's node.
 pub fn processes(hellos: &[Hello], rank: usize) -> usize {
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
-    here.map(|h| h.devices.max(1) as usize).sum()
+    here.map(|h| h.processes as usize).sum()
 }
 
 /// The cores that a device, the `worker`th of its rank, is bound to: its share of those of
