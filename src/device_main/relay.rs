@@ -41,6 +41,9 @@ const PULSE: Duration = Duration::from_millis(100);
 const GO_ON: Duration = Duration::from_secs(1);
 /// Packets of one worker that are read before another one's turn.
 const TURN: usize = 16;
+/// How long a rank answers for a worker that is copied or made: one that takes longer hangs, and
+/// the host shall notice.
+const MOVE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long workers may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -146,6 +149,8 @@ struct Device {
     /// The sleeping copy.
     copy: Option<i32>,
     stage: Stage,
+    /// Since when it is copied or made, if it is.
+    moves_since: Instant,
     journal: Journal,
     /// Packets for which there was no room.
     unsent: VecDeque<Vec<u8>>,
@@ -192,7 +197,7 @@ impl Device {
     /// Has it leave a copy behind.
     fn ask_for_copy(&mut self) -> Result<()> {
         debug!("{}: is copied", self.name);
-        self.stage = Stage::Copies;
+        (self.stage, self.moves_since) = (Stage::Copies, Instant::now());
         self.tell(&Packet::Copy)
     }
 
@@ -326,7 +331,7 @@ impl Device {
         let Some(copy) = self.copy else {
             return Err(Error::new(format!("{} is lost, and so is its spare", self.name)));
         };
-        self.stage = Stage::Wakes;
+        (self.stage, self.moves_since) = (Stage::Wakes, Instant::now());
         self.generation += 1;
         let told = self.it.wake.write_all(&order(copy, self.generation));
         told.map_err(|e| Error::from(e).context(format_args!("{} is lost, and so is its spare", self.name)))
@@ -405,6 +410,7 @@ impl Relay {
             generation: 0,
             copy: None,
             stage: Stage::Works,
+            moves_since: Instant::now(),
             journal: Journal::new(keeps, spares.journal),
             unsent: VecDeque::new(),
             later: Vec::new(),
@@ -526,7 +532,8 @@ impl Relay {
                 let (Head { seq, queue, .. }, _) = Commands::open(&message)?;
                 let only_asks = queue == 0 && message.len() == HEAD_LEN;
                 device.journal.push(message);
-                let is_busy = device.stage != Stage::Works || device.held.is_some() || device.journal.repeats();
+                let moves = device.stage != Stage::Works && device.moves_since.elapsed() < MOVE_PATIENCE;
+                let is_busy = moves || device.held.is_some() || device.journal.repeats();
                 if only_asks && is_busy {
                     device.journal.answer_for_worker();
                     let mut reply = Vec::new();
