@@ -14,20 +14,13 @@
 // For LLVM 14 a retrieval waits.
 // UNSUPPORTED: llvm14
 
+#include "check.h"
 #include "omptarget-mpi.h"
 #include <dlfcn.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      fprintf(stderr, "%s:%d: wrong: %s\n", __FILE__, __LINE__, #condition);   \
-      exit(1);                                                                 \
-    }                                                                          \
-  } while (0)
 
 static void *plugin;
 #define F(name) ((__typeof__(__tgt_rtl_##name) *)dlsym(plugin, "__tgt_rtl_" #name))

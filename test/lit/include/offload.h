@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What the test programs share: a check that ends the program, and the proof
+// What the test programs share: a check that ends the program (check.h), and the proof
 // that regions run in device processes. Without that proof a test says nothing:
 // where the plugin finds no device, libomptarget silently turns to the stock
 // host plugin and its four make-believe devices.
@@ -9,20 +9,13 @@
 #ifndef OFFLOAD_H
 #define OFFLOAD_H
 
+#include "check.h"
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      fprintf(stderr, "%s:%d: wrong: %s\n", __FILE__, __LINE__, #condition);   \
-      exit(1);                                                                 \
-    }                                                                          \
-  } while (0)
 
 /// Ends the program unless there are exactly n devices, each a process of its
 /// own and none of them this one.
