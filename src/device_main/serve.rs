@@ -503,7 +503,7 @@ impl Server {
     #[cold]
     fn give_up(&self) {
         // This process will be killed, and may have registered itself since the image was loaded.
-        forget_libomp(std::process::id() as i32);
+        tidy();
         output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
         let failure = fault::describe();
@@ -550,6 +550,11 @@ impl Server {
     /// the next look is soon.
     #[cold]
     fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker) {
+        // The rank would answer for these to this process alone: what is passed on of an image, or
+        // printed, is a part of no message that it waits for.
+        if self.link.has_bulk() || self.link.unfinished_synchronous() > 0 {
+            return;
+        }
         // In the copy there is but this thread, and no lock must be one of another's.
         let locks = (self.resting.lock(), self.role.lock(), self.ready.lock(), self.output.lock());
         if self.spares.load(Ordering::Acquire) + 1 != self.threads.load(Ordering::Relaxed) || !locks.2.is_empty() {
