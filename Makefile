@@ -9,7 +9,7 @@
 #   make setup                           install what Debian 12 lacks for all this
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
-#   make check [SUITES="unit …"]         every test, or the suites named
+#   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that

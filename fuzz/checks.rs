@@ -4,7 +4,7 @@
 
 use omptarget_mpi::base::elf::{self, Image};
 use omptarget_mpi::base::hosts::{self, Host};
-use omptarget_mpi::base::settings::Settings;
+use omptarget_mpi::base::settings::{FRAGMENTS, NAMES, Settings, WORKERS_MAX};
 use omptarget_mpi::base::{name, node};
 use omptarget_mpi::wire::command::{Commands, HEAD_LEN, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
@@ -187,9 +187,7 @@ fn place(hosts: &[Host], bytes: &[u8]) -> bool {
 /// The value of every variable, one a line. What they make is within what the README says.
 fn settings(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|&b| b == b'\n');
-    let names =
-        ["BIND", "START_TIMEOUT", "MEMORY", "FRAGMENT_SIZE", "STATS", "TRACE", "TRACE_EVENTS", "DEVICES", "HOSTS"];
-    let values = names.map(|name| (format!("OMPTARGET_MPI_{name}"), lines.next().map(<[u8]>::to_vec)));
+    let values = NAMES.map(|name| (format!("OMPTARGET_MPI_{name}"), lines.next().map(<[u8]>::to_vec)));
     let get = |name: &str| values.iter().find(|v| v.0 == name)?.1.clone().filter(|v| !v.is_empty());
     let settings = match Settings::read(|name| get(name).map(OsString::from_vec)) {
         Ok(settings) => settings,
@@ -200,7 +198,9 @@ fn settings(bytes: &[u8]) -> bool {
     };
     assert!((1..=86_400).contains(&settings.start_timeout.as_secs()), "{settings:?}");
     assert!(settings.memory.is_none_or(|n| (1 << 20..=1 << 44).contains(&n)), "{settings:?}");
-    assert!((4096..=1 << 30).contains(&settings.fragment), "{settings:?}");
+    assert!(FRAGMENTS.contains(&settings.fragment), "{settings:?}");
+    assert!((1..=WORKERS_MAX).contains(&settings.devices_per_rank) && settings.spares <= 1 << 20, "{settings:?}");
+    assert!(settings.heartbeat.as_secs() <= 86_400 && settings.journal <= 1 << 44, "{settings:?}");
     assert!(settings.devices.is_none_or(|n| (1..=65_536).contains(&n)), "{settings:?}");
     true
 }

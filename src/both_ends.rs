@@ -304,8 +304,7 @@ impl JobOf {
         let space = Arc::new(Space::at(0x5000_0000_0000 + (job << 13), 4096, case.devices)?);
         let controls: Vec<_> = (0..case.devices).map(|n| Queue::new(0, n)).collect();
         for (n, queue) in controls.iter().enumerate() {
-            let fragment = case.fragment as u64;
-            engine.control(queue, |w| w.push(Command::Start { at: arena(n).start, len: ARENA, fragment }))?;
+            engine.control(queue, |w| w.push(Command::Start { at: arena(n).start, len: ARENA }))?;
         }
         for queue in &controls {
             engine.wait(queue)?;

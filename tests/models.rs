@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Tries every order of steps of the protocols between threads, as far as loom can: the
-//! files that `src/base/sync.rs` names are included here over loom's primitives.
+//! files that take their primitives from `src/base/sync.rs` are included here over loom's.
 //!
 //! Time is not modelled. A sleep that is limited in time is endless here, so that a model
 //! which depends on the limit is a deadlock, which loom finds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Where devices go: hosts by name, and how many devices each gets.
 
-use super::{Error, Result};
+use super::{Error, Result, programs};
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
@@ -72,7 +72,8 @@ pub fn of_allocation() -> Result<Vec<Host>> {
     let host = |name: &str| Host { name: name.to_string(), slots: None };
     if let Ok(list) = std::env::var("SLURM_JOB_NODELIST") {
         let failed = |why: String| Error::new(format!("Slurm's allocation {list} can't be read: scontrol: {why}"));
-        let out = Command::new("scontrol").args(["show", "hostnames", &list]).output();
+        let scontrol = programs::tool("scontrol").ok_or_else(|| failed("it is not on the PATH".into()))?;
+        let out = Command::new(scontrol).args(["show", "hostnames", &list]).output();
         let out = out.map_err(|e| failed(e.to_string()))?;
         if !out.status.success() {
             return Err(failed(String::from_utf8_lossy(&out.stderr).trim().to_string()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every floor may use: a clock, limits of time, errors, lists of hosts, log lines, names of
-//! kernels, settings, facts of the node and its network, ELF reading.
+//! kernels, places of programs, settings, facts of the node and its network, ELF reading.
 
 pub mod clock;
 pub mod deadline;
@@ -12,6 +12,7 @@ pub mod manual;
 pub mod name;
 pub mod network;
 pub mod node;
+pub mod programs;
 pub mod settings;
 pub mod sync;
 

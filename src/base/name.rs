@@ -3,6 +3,11 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::fmt;
+
+/// The longest name that is demangled, in bytes: one that refers to parts of itself again and
+/// again would grow without bounds.
+const LONGEST: usize = 8192;
 
 /// Names of different kernels. Where two would look alike, device and number of the source
 /// file stand behind them.
@@ -51,11 +56,27 @@ fn parts(symbol: &str) -> Option<String> {
 }
 
 fn demangled(function: &str) -> String {
-    if !function.starts_with("_Z") {
-        return function.to_string();
+    let name = function.starts_with("_Z").then(|| demangle(function)).flatten();
+    name.unwrap_or_else(|| function.to_string())
+}
+
+fn demangle(symbol: &str) -> Option<String> {
+    let mut name = Name(String::new());
+    cpp_demangle::Symbol::new(symbol).ok()?.structured_demangle(&mut name, &Default::default()).ok()?;
+    Some(name.0)
+}
+
+/// A name no longer than [`LONGEST`].
+struct Name(String);
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
     }
-    let symbol = cpp_demangle::Symbol::new(function).ok();
-    symbol.and_then(|s| s.demangle().ok()).unwrap_or_else(|| function.to_string())
 }
 
 /// "signal SIGKILL" for 9.
@@ -85,13 +106,13 @@ pub fn of_signal(signal: c_int) -> String {
 /// "std::runtime_error" for `St13runtime_error`: the name of a type as the Itanium C++ ABI
 /// has it.
 pub fn of_type(symbol: &str) -> String {
-    let info = cpp_demangle::Symbol::new(format!("_ZTI{symbol}")).ok().and_then(|s| s.demangle().ok());
+    let info = demangle(&format!("_ZTI{symbol}"));
     info.and_then(|text| Some(text.strip_prefix("typeinfo for ")?.to_string())).unwrap_or_else(|| symbol.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{of_kernel, of_kernels, of_signal, of_type};
+    use super::{demangled, of_kernel, of_kernels, of_signal, of_type};
 
     #[test]
     fn signals_have_names() {
@@ -119,6 +140,17 @@ mod tests {
         ] {
             assert_eq!(of_kernel(symbol), name);
         }
+    }
+
+    #[test]
+    fn names_that_double_themselves_stay() {
+        // f(a<int>, a<a<int>, a<int>>, …): each parameter has the one before twice.
+        let mut symbol = String::from("_Z1f1aIiE");
+        assert_eq!(demangled(&(symbol.clone() + "S_IS0_S0_E")), "f(a<int>, a<a<int>, a<int> >)");
+        for last in "0123456789ABCDEFGHIJKLMNOPQRST".chars() {
+            symbol += &format!("S_IS{last}_S{last}_E");
+        }
+        assert_eq!(demangled(&symbol), symbol);
     }
 
     #[test]

@@ -3,11 +3,34 @@
 
 use crate::base::{Error, Result};
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most devices behind one rank.
 pub const WORKERS_MAX: u32 = 128;
+/// Values of [`Settings::fragment`]: MPI counts in `int`.
+pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;
+
+/// What the names of all variables begin with.
+const PREFIX: &str = "OMPTARGET_MPI_";
+/// The names of all variables, without what they begin with.
+pub const NAMES: [&str; 14] = [
+    "BIND",
+    "DEVICES",
+    "DEVICES_PER_RANK",
+    "FRAGMENT_SIZE",
+    "HEARTBEAT",
+    "HOSTS",
+    "JOURNAL",
+    "KERNEL_TIMEOUT",
+    "MEMORY",
+    "SPARES",
+    "START_TIMEOUT",
+    "STATS",
+    "TRACE",
+    "TRACE_EVENTS",
+];
 
 /// Everything a user can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +143,7 @@ impl Settings {
         }
         s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
         s.kernel_timeout = seconds(&get, "OMPTARGET_MPI_KERNEL_TIMEOUT")?;
-        if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", 4096, 1 << 30)? {
+        if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", *FRAGMENTS.start(), *FRAGMENTS.end())? {
             s.fragment = n;
         }
         if let Some(v) = get("OMPTARGET_MPI_STATS") {
@@ -168,8 +191,18 @@ impl Settings {
 
     /// True if the environment names any variable that only a user of MPI devices sets.
     pub fn any_set() -> bool {
-        std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("OMPTARGET_MPI_"))
+        set_names().next().is_some()
     }
+}
+
+fn set_names() -> impl Iterator<Item = String> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(PREFIX))
+}
+
+/// Variables of the environment that look like settings and are none, as those with a letter wrong.
+pub fn unknown() -> impl Iterator<Item = String> {
+    set_names().filter(|name| !NAMES.contains(&&name[PREFIX.len()..]))
 }
 
 /// A whole number with an optional suffix K, M or G (powers of 1024) within `min..=max`.

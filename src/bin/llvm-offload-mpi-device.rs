@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The device executable: one process of it is one OpenMP device.
+//! The device executable: one rank of it is one OpenMP device, or several.
 
 use omptarget_mpi::device_main::threads;
 use std::ffi::{c_int, c_void};

@@ -38,11 +38,13 @@ use std::sync::Arc;
 #[derive(Debug, Parser)]
 #[command(
     name = "llvm-offload-mpi-device",
-    about = "One OpenMP target device of a program, reached over MPI",
-    long_about = "One OpenMP target device of a program, reached over MPI.\n\n\
-        Each process of it is one device. llvm-offload-mpirun starts program and devices with all that they need; \
-        by hand it is\n\n    mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM\n\n\
-        where PROGRAM needs the folder with libomptarget.rtl.ppc64.so of this build on its LD_LIBRARY_PATH.",
+    about = "OpenMP target devices of a program, reached over MPI",
+    long_about = "OpenMP target devices of a program, reached over MPI.\n\n\
+        Each rank of it is one device, or as many as OMPTARGET_MPI_DEVICES_PER_RANK says. \
+        llvm-offload-mpirun starts program and devices with all that they need; \
+        by hand it is\n\n    mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device\n\n\
+        where PROGRAM needs lib/omptarget-mpi of this build on its LD_LIBRARY_PATH (LLVM 18: its folder llvm18; \
+        LLVM 19 and later: nothing, the plugin is part of it).",
     max_term_width = 100
 )]
 struct Options {
@@ -93,7 +95,7 @@ fn serve() -> Result<std::convert::Infallible> {
     if launcher().is_none() {
         return Err(Error::new(
             "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
-             or mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM",
+             or mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device",
         ));
     }
     do_not_offload();
@@ -142,20 +144,21 @@ fn serve() -> Result<std::convert::Infallible> {
         network::watch(2 * settings.heartbeat);
     }
     if let Some(board) = board {
-        let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
+        let link = Link::new(Box::new(mpi), host_hello.fragment as usize, bells, frames)?;
         set_up(threads, cores(0).unwrap_or_default(), &settings);
         board.introduce(number, rank);
         return execute(link, (host, host_process), None, pace(crowded, false), (board, &settings));
     }
     bells.expect(workers.len());
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
+    // Pieces come as the workers cut them.
+    let link = Link::new(Box::new(mpi), usize::MAX, bells, frames)?;
     let name = format!("rank {rank} on host {}", me.host);
     let spares = relay::Spares { count: settings.spares, journal: settings.journal };
     let mut relay = relay::Relay::new(link, (host, host_process), pace(crowded, true), name, workers, spares);
     for worker in 0..settings.devices_per_rank as usize {
         let cores: Vec<u8> = cores(worker).unwrap_or_default().iter().flat_map(|core| core.to_le_bytes()).collect();
-        let (host, threads, bell) = (host as u32, threads as u32, me.bell);
-        relay.begin(worker, &Packet::Begin { host, threads, crowded, bell, cores: &cores })?;
+        let (host, threads, bell, fragment) = (host as u32, threads as u32, me.bell, host_hello.fragment);
+        relay.begin(worker, &Packet::Begin { host, threads, crowded, fragment, bell, cores: &cores })?;
     }
     relay.run()
 }
@@ -166,7 +169,7 @@ fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infall
     serve::die_with_parent();
     let mut packet = vec![0; PACKET_MAX];
     let len = worker::receive(&socket, &mut packet, true)?.unwrap_or(0);
-    let (_, Packet::Begin { host, threads, crowded, bell: (descriptor, nonce), cores }) =
+    let (_, Packet::Begin { host, threads, crowded, fragment, bell: (descriptor, nonce), cores }) =
         Packet::parse(&packet[..len])?
     else {
         return Err(Error::new("its rank does not say what it is for"));
@@ -178,7 +181,7 @@ fn work(birth: relay::Birth, settings: &Settings) -> Result<std::convert::Infall
     let rank = Bell::of(std::os::unix::process::parent_id(), descriptor, nonce).ok();
     let worker = worker::Worker::new(socket, wake, rank);
     let channel = Box::new(worker::Channel::new(worker.clone(), host as usize));
-    let link = Link::new(channel, settings.fragment as usize, Bells::new(Some(bell), Vec::new(), 0), Vec::new())?;
+    let link = Link::new(channel, fragment as usize, Bells::new(Some(bell), Vec::new(), 0), Vec::new())?;
     set_up(threads as usize, &cores, settings);
     execute(link, (host as usize, None), Some(worker), pace(crowded, true), (board, settings))
 }

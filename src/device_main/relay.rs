@@ -3,8 +3,8 @@
 //! outlives them.
 //!
 //! Messages and replies are passed on as they are. Bulk data goes through the rank's memory,
-//! from which and to which the worker's is copied by the system. When a worker is lost, the
-//! sleeping copy of it that there always is takes its place: with spares left it is given
+//! from which and to which the worker's is copied by the system. When a worker is lost, its
+//! sleeping copy, which it has from the start, takes its place: with spares left it is given
 //! again what the worker has got since the copy was made, and the program notices nothing
 //! but the time; else it tells the host of each message that it failed.
 //!
@@ -69,8 +69,8 @@ pub struct Birth {
     pub board: &'static Board,
 }
 
-/// Starts workers, each of which calls `main` and ends with it. To be called before there is any thread, and
-/// before MPI is started: workers have none.
+/// Starts workers, each of which calls `main` and ends with it. To be called before there is
+/// any thread, and before MPI is started: workers have none.
 ///
 /// # Errors
 /// The system's.
@@ -401,8 +401,6 @@ impl Relay {
         workers: Vec<Started>,
         spares: Spares,
     ) -> Relay {
-        // Pieces come as the workers cut them.
-        link.set_fragment(usize::MAX);
         let keeps = spares.count > 0;
         let devices = workers.into_iter().enumerate().map(|(i, it)| Device {
             name: format!("worker {i} of {name}"),

@@ -469,10 +469,7 @@ impl Server {
         let mut rest = Commands::resume(&work.message, work.position);
         while let Some(command) = rest.take()? {
             match command {
-                Command::Start { at, len, fragment } => {
-                    self.link.set_fragment(fragment as usize);
-                    outcome = self.memory.start(at, len);
-                }
+                Command::Start { at, len } => outcome = self.memory.start(at, len),
                 Command::Preload { libraries } => *self.preload.lock() = Some(libraries.to_vec()),
                 Command::Discard { at, len } => self.memory.discard(at, len),
                 Command::Watch { events } => self.watch.begin(events),

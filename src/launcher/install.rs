@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The builds of this project that are installed beside the launcher, one for each MPI.
 
-use super::program::which;
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result, elf, programs};
 use goblin::elf::Elf;
-use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,8 +39,7 @@ impl Family {
             let out = Command::new(path).arg("--version").output();
             out.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(word))
         };
-        // Not from the current directory, if the PATH has it.
-        names.iter().filter_map(|name| which(OsStr::new(name))).filter(|path| path.is_absolute()).find(says)
+        names.iter().filter_map(|name| programs::tool(name)).find(says)
     }
 }
 

@@ -9,13 +9,13 @@ mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, hosts, log, manual, node, settings};
+use crate::base::{Error, Result, hosts, log, manual, node, programs, settings};
 use clap::{CommandFactory, Parser};
 use command::{Job, Part, quoted};
 use install::Build;
 use options::{LauncherKind, Options};
-use program::{Program, which};
-use std::ffi::{OsStr, OsString};
+use program::Program;
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -204,7 +204,7 @@ fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind,
         install::Family::OpenMpi => LauncherKind::Mpirun,
         install::Family::Mpich => LauncherKind::Mpiexec,
     };
-    let srun = || which(OsStr::new("srun")).map(|path| (LauncherKind::Srun, path));
+    let srun = || programs::tool("srun").map(|path| (LauncherKind::Srun, path));
     let own = || build.family.launcher().map(|path| (own_kind, path));
     let found = match asked {
         Some(LauncherKind::Srun) => srun(),

@@ -3,10 +3,9 @@
 //! MPI it uses itself.
 
 use super::install::Family;
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result, elf, programs};
 use goblin::elf::Elf;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,7 +28,7 @@ impl Program {
     /// # Errors
     /// There is none.
     pub fn find(name: &OsStr) -> Result<Program> {
-        let path = which(name).ok_or_else(|| {
+        let path = programs::find(name).ok_or_else(|| {
             Error::new(format!("{}: there is no such program (or it is not executable)", name.to_string_lossy()))
         })?;
         let file = elf::map(&path).map_err(|e| e.context(path.display()))?;
@@ -63,19 +62,10 @@ impl Program {
     }
 }
 
-/// The file that a shell would run.
-pub fn which(name: &OsStr) -> Option<PathBuf> {
-    let runs = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    if name.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name)).filter(|p| runs(p));
-    }
-    let folders: OsString = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|p| runs(p))
-}
-
 /// The libraries of a program as the loader would find them; none if it can't be asked.
 fn resolve(path: &Path) -> Option<Vec<(String, Option<PathBuf>)>> {
-    let out = Command::new("ldd").arg(path).env("LC_ALL", "C").output().ok().filter(|o| o.status.success())?;
+    let ldd = programs::tool("ldd")?;
+    let out = Command::new(ldd).arg(path).env("LC_ALL", "C").output().ok().filter(|o| o.status.success())?;
     // "\tname => path (address)", or "not found" in the path's place; without an arrow it is
     // the kernel's or the loader itself.
     let text = String::from_utf8_lossy(&out.stdout);

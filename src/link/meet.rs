@@ -99,8 +99,8 @@ pub enum Origin<'a> {
     Spawn {
         /// The device executable.
         executable: &'a Path,
-        /// How many devices.
-        devices: usize,
+        /// How many ranks of it.
+        ranks: usize,
     },
 }
 
@@ -116,11 +116,12 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
     let deadline = expect(role, origin, settings.start_timeout);
     let mut mpi = match origin {
         Origin::Started => Mpi::start()?,
-        Origin::Spawn { executable, devices } => {
-            Mpi::spawn(executable, devices, &places(settings.hosts.as_deref(), devices)?, &forwarded(settings.bind))?
+        Origin::Spawn { executable, ranks } => {
+            Mpi::spawn(executable, ranks, &places(settings, ranks)?, &forwarded(settings.bind))?
         }
     };
     let mut mine = Hello::of_this_process(role, mpi::library());
+    mine.fragment = settings.fragment;
     if mpi.is_spawned() && role == Role::Host {
         let ranks = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().find_map(|n| std::env::var(n).ok());
         mine.spawners = ranks.and_then(|n| n.trim().parse().ok()).unwrap_or(1);
@@ -160,17 +161,20 @@ pub fn meet(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Meeti
     }
 }
 
-/// Where this process's devices go: its share of the hosts that are named for all ranks of
+/// Where this process's devices go, which are so many ranks: its share of the hosts that are named for all ranks of
 /// the job, or its own node.
-fn places(hosts: Option<&str>, devices: usize) -> Result<String> {
-    let Some(hosts) = hosts else { return Ok(format!("{}:{devices}", node::host_name())) };
+fn places(settings: &Settings, ranks: usize) -> Result<String> {
+    let Some(hosts) = &settings.hosts else { return Ok(format!("{}:{ranks}", node::host_name())) };
     let hosts = hosts::parse_list(hosts).map_err(|e| e.context("OMPTARGET_MPI_HOSTS"))?;
-    let slots: Vec<&str> =
-        hosts.iter().flat_map(|h| repeat_n(h.name.as_str(), h.slots.unwrap_or(1) as usize)).collect();
+    let mut slots = Vec::new();
+    for host in &hosts {
+        let here = host.slots.map_or(Ok(1), |n| settings.ranks_of(n)).map_err(|e| e.context("OMPTARGET_MPI_HOSTS"))?;
+        slots.extend(repeat_n(host.name.as_str(), here as usize));
+    }
     let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.trim().parse::<usize>().ok());
-    let first = rank.unwrap_or(0) * devices;
+    let first = rank.unwrap_or(0) * ranks;
     // Neighbours on one host in one word: Open MPI takes 255 bytes in all.
-    let mine: Vec<&str> = (first..first + devices).map(|i| slots[i % slots.len()]).collect();
+    let mine: Vec<&str> = (first..first + ranks).map(|i| slots[i % slots.len()]).collect();
     let words = mine.chunk_by(|a, b| a == b).map(|same| format!("{}:{}", same[0], same.len()));
     Ok(words.collect::<Vec<_>>().join(","))
 }
@@ -225,6 +229,19 @@ fn expect(role: Role, origin: Origin<'_>, limit: Duration) -> Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spawned_devices_go_where_there_is_room() {
+        let settings = |hosts: &str, devices_per_rank| Settings {
+            hosts: Some(hosts.into()),
+            devices_per_rank,
+            ..Settings::default()
+        };
+        assert_eq!(places(&settings("a:2,b", 1), 4).unwrap(), "a:2,b:1,a:1");
+        assert_eq!(places(&settings("a:4,b:8", 4), 3).unwrap(), "a:1,b:2");
+        assert_eq!(places(&settings("a,b", 4), 2).unwrap(), "a:1,b:1");
+        assert!(places(&settings("a:3,b:4", 2), 3).unwrap_err().to_string().contains("3 devices can't be 2 to a rank"));
+    }
 
     #[test]
     fn launchers_are_told_by_their_variables() {

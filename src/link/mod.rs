@@ -191,7 +191,7 @@ pub struct Link {
     outbox: Mutex<Vec<Job>>,
     outbox_len: AtomicUsize,
     spares: Mutex<Vec<Vec<u8>>>,
-    fragment: AtomicUsize,
+    fragment: usize,
     unfinished_bulk: AtomicUsize,
     /// Of each rank.
     traffic: Vec<Traffic>,
@@ -226,7 +226,8 @@ impl Link {
     /// `frames` has of each rank how many bytes the transport carries there without asking
     /// the receiver first, where several such sends cost less than a large one. A message
     /// that is longer, but not by much, goes in frames of that length; the first that is
-    /// shorter, and be it empty, ends it.
+    /// shorter, and be it empty, ends it. Bulk data goes in pieces of `fragment` bytes, on
+    /// which both ends of a transfer must agree.
     ///
     /// # Errors
     /// The transport's.
@@ -250,7 +251,7 @@ impl Link {
             outbox: Mutex::default(),
             outbox_len: AtomicUsize::new(0),
             spares: Mutex::default(),
-            fragment: AtomicUsize::new(fragment),
+            fragment,
             unfinished_bulk: AtomicUsize::new(0),
             traffic: frames.iter().map(|_| Traffic::default()).collect(),
             unfinished_synchronous: AtomicUsize::new(0),
@@ -262,11 +263,6 @@ impl Link {
     /// A wait for what this link brings.
     pub fn idle(&self, pace: Pace) -> Idle<'_> {
         Idle::new(pace, self.bells.mine())
-    }
-
-    /// Sets the largest piece of bulk data; both ends of a transfer must agree.
-    pub fn set_fragment(&self, bytes: usize) {
-        self.fragment.store(bytes, Relaxed);
     }
 
     /// An empty message buffer.
@@ -404,7 +400,7 @@ impl Link {
                 self.bells.ring(to);
             }
             Job::Bulk(mut bulk) => {
-                bulk.start_pieces(&mut *state.transport, self.fragment.load(Relaxed))?;
+                bulk.start_pieces(&mut *state.transport, self.fragment)?;
                 // The other end may have waited for it for long.
                 self.bells.ring(bulk.peer.rank);
                 state.bulk.push(bulk);
@@ -497,7 +493,7 @@ impl Link {
                 transfer.pieces.pop_front();
                 moved = true;
             }
-            transfer.start_pieces(&mut **transport, self.fragment.load(Relaxed))?;
+            transfer.start_pieces(&mut **transport, self.fragment)?;
             if transfer.pieces.is_empty() {
                 // Not swap_remove: transfers with equal tags must start in their order.
                 let transfer = bulk.remove(i);

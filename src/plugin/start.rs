@@ -9,7 +9,7 @@ use super::queue::Queue;
 use super::space::{self, Space};
 use super::watch::{Watch, Watching};
 use crate::base::node::{self, ranges};
-use crate::base::settings::{Bind, Settings};
+use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::link::Link;
@@ -71,7 +71,7 @@ pub fn choose() -> Result<Choice> {
                 if uses_mpi {
                     "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job"
                 } else {
-                    "mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM"
+                    "mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device"
                 }
             ));
         }
@@ -86,6 +86,11 @@ pub fn choose() -> Result<Choice> {
     node::require_proc()?;
     let settings = Settings::from_env()?;
     let uses_mpi = program_uses_mpi();
+    if !uses_mpi || speaks_for_all() {
+        for name in settings::unknown() {
+            log::warning(format_args!("{name} is no setting of this version: it has no effect"));
+        }
+    }
     if settings.hosts.is_some() && settings.devices.is_none() {
         log::warning("OMPTARGET_MPI_HOSTS says where to spawn devices, but OMPTARGET_MPI_DEVICES not how many: none");
     }
@@ -133,8 +138,8 @@ pub fn spawn(devices: usize, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
     if mpi::phase() == Phase::Running {
         mpi::at_end(on_mpi_end)?;
     }
-    let devices = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
-    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, devices }, &settings)?;
+    let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
+    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, ranks }, &settings)?;
     with(meeting, &settings)
 }
 
@@ -182,7 +187,7 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
         });
     let engine =
         Arc::new(Engine::new(link, (rank, size), ports.collect(), (pace, settings.heartbeat), Watching::of(settings)));
-    let (space, controls) = map_arenas(&engine, &capacities, settings.fragment)?;
+    let (space, controls) = map_arenas(&engine, &capacities)?;
     let space = Arc::new(space);
     let _ = engine.space.set(space.clone());
     let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {
@@ -209,7 +214,7 @@ fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
 /// Finds addresses for all arenas that are free in every process. The devices hear at the
 /// same time what they can load before the first image comes: libomptarget brings libLLVM,
 /// which takes longer than all the rest.
-fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Space, Vec<Arc<Queue>>)> {
+fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(Space, Vec<Arc<Queue>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let mut last = Error::new("no addresses");
     let needed = |name: &str| name.starts_with("libomp.so") || name.starts_with("libomptarget.so");
@@ -228,7 +233,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], fragment: u64) -> Result<(Spa
         for (n, queue) in controls.iter().enumerate() {
             let (at, len) = (space.arena(n), capacities[n]);
             engine.control(queue, |w| {
-                w.push(Command::Start { at, len, fragment });
+                w.push(Command::Start { at, len });
                 w.push(Command::Preload { libraries: &libraries });
             })?;
         }

@@ -67,8 +67,8 @@ pub enum Command<'a> {
     Wait { seq: u64 },
     /// 8: returns memory that holds nothing any more to the system; done on receipt.
     Discard { at: u64, len: u64 },
-    /// 9: maps the arena at this address; `fragment` is the largest piece of bulk data.
-    Start { at: u64, len: u64, fragment: u64 },
+    /// 9: maps the arena at this address.
+    Start { at: u64, len: u64 },
     /// 10: receives an image as bulk data, one transfer for each of its [`parts`] with tags
     /// from `tag` on, and passes each on to two more ranks as soon as it is there. The last
     /// `libraries` of the `len` bytes list the host's libraries.
@@ -139,7 +139,7 @@ impl Writer<'_> {
             Command::Copy { to, from, len } => self.op(6, &[to, from, len]),
             Command::Wait { seq } => self.op(7, &[seq]),
             Command::Discard { at, len } => self.op(8, &[at, len]),
-            Command::Start { at, len, fragment } => self.op(9, &[at, len, fragment]),
+            Command::Start { at, len } => self.op(9, &[at, len]),
             Command::Image { image, rank, tag, len, libraries, to: [left, right] } => {
                 let to = pair(left.unwrap_or(NOBODY), right.unwrap_or(NOBODY));
                 self.op(10, &[u64::from(image), pair(rank, tag), len, libraries, to]);
@@ -260,13 +260,7 @@ impl<'a> Commands<'a> {
             6 => Command::Copy { to: r.u64()?, from: r.u64()?, len: r.u64()? },
             7 => Command::Wait { seq: r.u64()? },
             8 => Command::Discard { at: r.u64()?, len: r.u64()? },
-            9 => {
-                let (at, len, fragment) = (r.u64()?, r.u64()?, r.u64()?);
-                if fragment == 0 || fragment > 1 << 30 {
-                    return Err(Error::new("a piece size that MPI can't count"));
-                }
-                Command::Start { at, len, fragment }
-            }
+            9 => Command::Start { at: r.u64()?, len: r.u64()? },
             10 => {
                 let (image, (rank, tag)) = (id(r.u64()?)?, unpair(r.u64()?));
                 let (len, libraries, (left, right)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
@@ -317,7 +311,7 @@ mod tests {
             Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]), array: n.is_multiple_of(2) },
             Command::Wait { seq: n },
             Command::Discard { at: n, len: !n },
-            Command::Start { at: n, len: !n, fragment: 1 + n % (1 << 30) },
+            Command::Start { at: n, len: !n },
             Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some(a / 2), None] },
             Command::Load { image: b },
             Command::Preload { libraries: bytes },

@@ -5,6 +5,7 @@
 //! different versions can still tell each other that they differ.
 
 use super::{PROTOCOL, Reader};
+use crate::base::settings::FRAGMENTS;
 use crate::base::{Error, Result, elf, node};
 
 /// Bytes of an encoded [`Hello`].
@@ -53,6 +54,8 @@ pub struct Hello {
     pub memory: u64,
     /// See [`node::node_id`].
     pub node: u64,
+    /// Bytes of the largest piece of bulk data; the program's holds for its devices.
+    pub fragment: u64,
     /// Descriptor and nonce of its bell (see `link::bell`); a nonce of 0 if it has none.
     pub bell: (u32, u64),
     /// Host name.
@@ -77,6 +80,7 @@ impl Hello {
             cores: node::cores(),
             memory: node::memory(),
             node: node::node_id(),
+            fragment: *FRAGMENTS.end(),
             bell: (0, 0),
             host: node::host_name(),
             mpi,
@@ -94,7 +98,7 @@ impl Hello {
         for n in [u32::from(self.machine), page_size, devices, processes, spawners, pid, bell.0] {
             out.extend_from_slice(&n.to_le_bytes());
         }
-        for n in [self.memory, self.node, self.bell.1] {
+        for n in [self.memory, self.node, self.fragment, self.bell.1] {
             out.extend_from_slice(&n.to_le_bytes());
         }
         text(&mut out, &self.host);
@@ -134,7 +138,10 @@ impl Hello {
         let machine = u16::try_from(r.u32()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
         let (page_size, devices, processes, spawners) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
         let (pid, descriptor) = (r.u32()?, r.u32()?);
-        let (memory, node, bell) = (r.u64()?, r.u64()?, (descriptor, r.u64()?));
+        let (memory, node, fragment, bell) = (r.u64()?, r.u64()?, r.u64()?, (descriptor, r.u64()?));
+        if !FRAGMENTS.contains(&fragment) {
+            return Err(Error::new(format!("its pieces of {fragment} bytes are out of range")));
+        }
         let (host, mpi) = (string(&mut r)?, string(&mut r)?);
         let bits = r.bytes(CORES / 8)?;
         let cores = (0..CORES).filter(|core| bits[core / 8] & 1 << (core % 8) != 0).map(|core| core as u16).collect();
@@ -151,6 +158,7 @@ impl Hello {
             cores,
             memory,
             node,
+            fragment,
             bell,
             host,
             mpi,
@@ -207,7 +215,7 @@ impl Job {
         let Some(&host) = hosts.first() else {
             return Err(Error::new(
                 "only device processes were started and no program; \
-                 use: mpirun -np N llvm-offload-mpi-device : -np 1 PROGRAM",
+                 use: mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device",
             ));
         };
         if devices.is_empty() {

@@ -15,7 +15,7 @@ pub mod reply;
 use crate::base::{Error, Result};
 
 /// Raised with every change of a message's layout or meaning.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Largest message, bytes. One byte above the eager limit of a transport costs a round
 /// trip more (64 KiB with Open MPI over TCP); more data is several messages.

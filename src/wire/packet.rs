@@ -14,8 +14,8 @@ pub const PACKET_MAX: usize = MESSAGE_MAX + 16;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packet<'a> {
     /// 1, to a worker: what it has to know before anything else; `cores` are those that it
-    /// is bound to (u16 each), `bell` is the rank's (`link::bell`).
-    Begin { host: u32, threads: u32, crowded: bool, bell: (u32, u64), cores: &'a [u8] },
+    /// is bound to (u16 each), `fragment` is as in `Hello`, `bell` is the rank's (`link::bell`).
+    Begin { host: u32, threads: u32, crowded: bool, fragment: u64, bell: (u32, u64), cores: &'a [u8] },
     /// 2, both ways: a command message from the host, or a reply to it.
     Message(&'a [u8]),
     /// 3, from a worker: a message that is done when the host begins to take it.
@@ -51,8 +51,8 @@ impl<'a> Packet<'a> {
             out.extend_from_slice(bytes);
         };
         match *self {
-            Packet::Begin { host, threads, crowded, bell: (descriptor, nonce), cores } => {
-                begin(1, &[host, threads, u32::from(crowded), descriptor], &[nonce], cores);
+            Packet::Begin { host, threads, crowded, fragment, bell: (descriptor, nonce), cores } => {
+                begin(1, &[host, threads, u32::from(crowded), descriptor], &[fragment, nonce], cores);
             }
             Packet::Message(bytes) => begin(2, &[], &[], bytes),
             Packet::Synchronous { id, bytes } => begin(3, &[id], &[], bytes),
@@ -77,9 +77,9 @@ impl<'a> Packet<'a> {
         let packet = match r.u8()? {
             1 => {
                 let (host, threads, crowded, descriptor) = (r.u32()?, r.u32()?, r.u32()? != 0, r.u32()?);
-                let bell = (descriptor, r.u64()?);
+                let (fragment, bell) = (r.u64()?, (descriptor, r.u64()?));
                 let cores = r.bytes(r.0.len() & !1)?;
-                Packet::Begin { host, threads, crowded, bell, cores }
+                Packet::Begin { host, threads, crowded, fragment, bell, cores }
             }
             2 => Packet::Message(r.bytes(r.0.len())?),
             3 => Packet::Synchronous { id: r.u32()?, bytes: r.bytes(r.0.len())? },
@@ -110,7 +110,7 @@ mod tests {
         let (bytes, cores) = ([7u8; MESSAGE_MAX], [7u8; 2 * crate::wire::hello::CORES]);
         let mut out = Vec::new();
         for packet in [
-            Packet::Begin { host: 1, threads: 2, crowded: true, bell: (3, 4), cores: &cores },
+            Packet::Begin { host: 1, threads: 2, crowded: true, fragment: 5, bell: (3, 4), cores: &cores },
             Packet::Message(&bytes),
             Packet::Synchronous { id: 1, bytes: &bytes },
             Packet::Fail(&bytes),
@@ -127,7 +127,7 @@ mod tests {
             let (rank, tag, len) = (n.wrapping_mul(3), n ^ 5, at >> 3);
             let mut out = Vec::new();
             for packet in [
-                Packet::Begin { host: n, threads: tag, crowded: n % 2 == 1, bell: (rank, at), cores: even },
+                Packet::Begin { host: n, threads: tag, crowded: n % 2 == 1, fragment: at, bell: (rank, at), cores: even },
                 Packet::Message(&bytes),
                 Packet::Synchronous { id: n, bytes: &bytes },
                 Packet::Send { id: n, rank, tag, at, len },

@@ -21,7 +21,7 @@ class Fault:
     # What the program does, see program.c.
     mode: str
     # What is done when the program has begun: ("signal", WHOM, NAME), where WHOM is
-    # program, device (its second one) or launcher; ("wait", SECONDS); ("cut", LINK);
+    # program, device (its second one), spare (of a device) or launcher; ("wait", SECONDS); ("cut", LINK);
     # ("gone", WHOM, SECONDS): none of these is there any more so soon.
     actions: list = field(default_factory=list)
     # Whether the program comes to its end all the same.
@@ -82,6 +82,9 @@ NEEDS = {"hosts": no_hosts, "root": no_root, "cgroup": no_memory_cgroup}
 KILLED = r"signal 9|EXIT CODE: 9|Killed|KILLED|omptarget-mpi: "
 TERMINATED = r"signal 15|EXIT CODE: 15|Terminated|omptarget-mpi: "
 SILENT = r"omptarget-mpi: error: device 1 \(.*has not answered for .* while the program waited"
+TAKEN_OVER = "omptarget-mpi: warning: .*signal.*; its spare takes over"
+# A spare that never has to do again what it would do differently, as telling its own number.
+SPARE = {"OMPTARGET_MPI_SPARES": "1", "OMPTARGET_MPI_JOURNAL": "0"}
 DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
           "another device", "regions": "short regions run", "later": "nothing is asked of it"}
 
@@ -97,9 +100,9 @@ def on_device(signal, modes, quick, cause, environment=None, limit=10):
     with_heartbeat = ", with a heartbeat of 2 s" if environment else ""
     for mode in modes:
         happens = {"SIGSTOP": "the heartbeat notices it; the job ends"}.get(signal, "the job ends")
-        yield Fault("device-%s-%s" % (word, mode), "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat), happens,
-                    mode, [("wait", 0.3), ("signal", "device", signal)], cause=cause, quick=mode in quick,
-                    environment=environment or {}, limit=limit)
+        done = "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat)
+        yield Fault("device-%s-%s" % (word, mode), done, happens, mode, [("wait", 0.3), ("signal", "device", signal)],
+                    cause=cause, quick=mode in quick, environment=environment or {}, limit=limit)
 
 
 TABLE = [
@@ -163,6 +166,20 @@ TABLE = [
           ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "stack overflow"))],
     Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", quick=True, limit=20,
           cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*it called exit, with status 0"),
+    Fault("kernel-endless", "a kernel that takes too long, with OMPTARGET_MPI_KERNEL_TIMEOUT=2",
+          "the call fails; the program ends", "kernel", quick=True, limit=20,
+          cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*not ended within 2s",
+          environment={"OMPTARGET_MPI_KERNEL_TIMEOUT": "2"}),
+    *[Fault("worker-killed-" + mode, "SIGKILL to the device while %s, with a spare" % DEVICE[during],
+            "its spare takes over; the program goes on", mode, [("wait", 0.5), ("signal", "device", "SIGKILL")],
+            ok=True, cause=TAKEN_OVER, environment=SPARE, limit=20, quick=mode == "pause")
+      for mode, during in (("pause", "kernel"), ("copy-some", "copy"))],
+    Fault("worker-crashes-again", "a write to an address where nothing is in a kernel, with a spare",
+          "it crashes there as well; the call fails; the program ends", "crash-segv", environment=SPARE, limit=20,
+          cause="omptarget-mpi: error: .*SIGSEGV.*and so it did when a spare did the same again"),
+    Fault("spare-killed", "SIGKILL to a spare while a kernel runs", "a warning is told; the program goes on",
+          "pause", [("signal", "spare", "SIGKILL")], ok=True, environment=SPARE, limit=20,
+          cause="omptarget-mpi: warning: the spare of .*SIGKILL"),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
           quick=True),
     Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
@@ -194,8 +211,8 @@ TABLE = [
     Fault("output-full-alone", "a program that spawns its devices, with its output to a full disk (/dev/full)",
           "a warning is told; the program goes on", "print", ok=True, output=" > /dev/full", alone=True, quick=True,
           cause="omptarget-mpi: warning: what regions print can't be written", only="openmpi"),
-    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", environment={"TMPDIR": "{folder}/nowhere"}, ok=True,
-          limit=20),
+    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", ok=True, limit=20,
+          environment={"TMPDIR": "{folder}/nowhere"}),
     Fault("temporary-full", "a full disk for temporary files",
           "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
           inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20,

@@ -2,8 +2,9 @@
 //! Seeing what happens: statistics and traces of what host and devices did.
 //!
 //! Queues take notes of what is asked of them (in memory of their own, so that threads do not
-//! wait for each other), devices of what they do. Notes name kernels by address: they are collected before
-//! an image goes, and at the end, when the devices' clocks are compared for the second time.
+//! wait for each other), devices of what they do. Notes name kernels by address: they are
+//! collected before an image goes, and at the end, when the devices' clocks are compared for
+//! the second time.
 
 mod stats;
 mod trace;
