@@ -31,6 +31,11 @@ pub fn now() -> u64 {
     if let Some(origin) = *COUNTER {
         return counter().saturating_sub(origin);
     }
+    nanoseconds()
+}
+
+/// Now, in nanoseconds since this process first asked.
+pub fn nanoseconds() -> u64 {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     ORIGIN.elapsed().as_nanos() as u64
 }

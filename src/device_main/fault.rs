@@ -114,7 +114,7 @@ pub fn enter<T>(slot: usize, kernel: u64, work: Box<T>) {
 
 /// The time of the kernel that starts next in this slot begins.
 pub fn limit_time(slot: usize) {
-    BEGAN[slot].store(clock::now(), Ordering::Relaxed);
+    BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
 }
 
 /// The kernel has returned; none if the device was given up meanwhile.
@@ -157,7 +157,7 @@ pub fn happened() -> bool {
 /// Looks for a kernel that has run for longer than this, which is a fault then. Its thread
 /// runs on: it can't be stopped from outside, nor does it matter any more what it does.
 pub fn look_at_time(limit: Duration) {
-    let (now, limit) = (clock::now(), limit.as_nanos() as u64);
+    let (now, limit) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let late = |slot: &usize| kernel_of(*slot) != 0 && now.saturating_sub(BEGAN[*slot].load(Ordering::Relaxed)) > limit;
     if let Some(slot) = (0..SLOTS).find(late) {
         claim(Cause::Timeout, Some(slot), || ADDRESS.store(limit, Ordering::Relaxed));

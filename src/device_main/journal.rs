@@ -8,6 +8,9 @@
 //! same order for each rank and tag: data that was received is given again, data that was
 //! sent is not sent again. What it answers was answered before and must be the same, or else
 //! the program would go on with a state that the answers it has do not come from.
+//!
+//! Questions whether the device is there have numbers like all messages, and only these are
+//! here: they are answered outside of the order, and never again.
 
 use crate::wire::command::{Command, Commands, Head};
 use crate::wire::reply::Stream;
@@ -24,7 +27,8 @@ pub type Lane = (u32, u32);
 
 /// A message from the host.
 struct Entry {
-    message: Vec<u8>,
+    /// Empty if it is a question.
+    message: Box<[u8]>,
     /// How many answers the host had before it sent this.
     after: usize,
     /// Its number among the answers, and its hash.
@@ -33,6 +37,13 @@ struct Entry {
     waits: bool,
     /// It changes what is loaded, which a replay might do at other addresses.
     loads: bool,
+}
+
+impl Entry {
+    /// What it costs to keep.
+    fn bytes(&self) -> u64 {
+        (self.message.len() + size_of::<Entry>()) as u64
+    }
 }
 
 /// A worker's receive of a piece, and where in the worker it goes.
@@ -78,8 +89,9 @@ pub struct Journal {
     unanswered: usize,
     /// How many a worker that was lost has got: what was asked for on their behalf stays until
     /// another one has got them too.
-    replayed: usize,
-    /// Of each answer by its number: the worker that there is now has given it too.
+    to_replay: usize,
+    /// Of each answer that the host has by its number: the worker that there is now has given it
+    /// too.
     given: Vec<bool>,
     /// All answers before this one are.
     given_to: usize,
@@ -129,23 +141,29 @@ impl Journal {
     }
 
     /// A message of the host.
-    pub fn push(&mut self, message: Vec<u8>) {
-        self.bytes += message.len() as u64;
-        self.entries.push_back(Entry { message, after: self.given.len(), answer: None, waits: false, loads: false });
+    pub fn push(&mut self, message: &[u8]) {
+        let message = message.into();
+        let entry = Entry { message, after: self.given.len(), answer: None, waits: false, loads: false };
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+        self.pass_questions();
     }
 
-    /// The rank itself answers the last message: the host only asks whether somebody is there,
-    /// and the worker can't say so now.
-    pub fn answer_for_worker(&mut self) {
-        if let Some(entry) = self.entries.back_mut().filter(|e| e.answer.is_none()) {
-            entry.answer = Some((self.given.len(), 0));
-            self.give();
+    /// The host asks whether the device is there.
+    pub fn push_question(&mut self) {
+        self.push(&[]);
+    }
+
+    /// Nobody is given them from here.
+    fn pass_questions(&mut self) {
+        while self.entries.get(self.sent).is_some_and(|e| e.message.is_empty()) {
+            self.sent += 1;
         }
     }
 
     /// The next message for the worker.
     pub fn next_message(&self) -> Option<&[u8]> {
-        self.entries.get(self.sent).filter(|e| e.after <= self.given_to).map(|e| e.message.as_slice())
+        self.entries.get(self.sent).filter(|e| e.after <= self.given_to).map(|e| &*e.message)
     }
 
     /// The worker has got it.
@@ -156,6 +174,7 @@ impl Journal {
             entry.loads = self.keeps && loads(&entry.message);
             self.loads |= entry.loads;
         }
+        self.pass_questions();
     }
 
     /// An answer to message `seq` came.
@@ -189,7 +208,7 @@ impl Journal {
 
     fn entry(&mut self, seq: u64) -> Option<&mut Entry> {
         let index = seq.checked_sub(self.first).map(|i| i as usize).filter(|&i| i < self.sent)?;
-        self.entries.get_mut(index)
+        self.entries.get_mut(index).filter(|e| !e.message.is_empty())
     }
 
     /// The host gets the answer to message `seq`, which has this hash.
@@ -197,26 +216,24 @@ impl Journal {
         let number = self.given.len();
         if let Some(entry) = self.entry(seq) {
             (entry.answer, entry.waits) = (Some((number, hash)), false);
-            self.give();
+            // Nothing has to wait for it.
+            if !self.repeats() {
+                self.given_to += 1;
+            }
+            self.given.push(true);
         }
     }
 
-    /// One answer more, which nothing has to wait for.
-    fn give(&mut self) {
-        if !self.repeats() {
-            self.given_to += 1;
-        }
-        self.given.push(true);
-    }
-
-    /// True while the worker has still to answer what is answered.
+    /// True while the worker has still to get what another one had, or to answer what is
+    /// answered.
     pub fn repeats(&self) -> bool {
-        self.given_to < self.given.len() || self.sent < self.replayed
+        self.given_to < self.given.len() || self.sent < self.to_replay
     }
 
     /// Messages without an answer, of those that the worker has got; the oldest first.
     pub fn unanswered(&self) -> impl Iterator<Item = u64> {
-        let open = self.entries.iter().take(self.sent).enumerate().filter(|(_, e)| e.answer.is_none() && !e.waits);
+        let got = self.entries.iter().take(self.sent).enumerate();
+        let open = got.filter(|(_, e)| e.answer.is_none() && !e.waits && !e.message.is_empty());
         open.map(|(i, _)| self.first + i as u64)
     }
 
@@ -292,9 +309,9 @@ impl Journal {
         self.sent > 0
     }
 
-    /// True if something must be forgotten before the worker goes on, which can't be while
-    /// something is repeated.
-    pub fn is_full(&self) -> bool {
+    /// True if the worker must be copied before it goes on, which can't be while something is
+    /// repeated.
+    pub fn wants_copy(&self) -> bool {
         !self.repeats() && (self.loads || (self.is_dirty() && self.bytes > self.limit))
     }
 
@@ -310,18 +327,11 @@ impl Journal {
         self.first += self.sent as u64;
         self.entries.drain(..self.sent);
         self.given.clear();
-        for entry in &mut self.entries {
-            entry.after = 0;
-            // The rank has answered it meanwhile.
-            if let Some((number, _)) = &mut entry.answer {
-                *number = self.given.len();
-                self.given.push(true);
-            }
-        }
-        self.bytes = self.entries.iter().map(|e| e.message.len() as u64).sum();
-        (self.sent, self.replayed) = (0, 0);
+        self.entries.iter_mut().for_each(|e| e.after = 0);
+        self.bytes = self.entries.iter().map(Entry::bytes).sum();
+        (self.sent, self.to_replay, self.given_to) = (0, 0, 0);
+        self.pass_questions();
         (self.loads, self.printed) = (false, [Printed::default(); 2]);
-        self.given_to = self.given.len();
         self.receives.clear();
         self.sends.clear();
     }
@@ -329,11 +339,11 @@ impl Journal {
     /// The worker is lost: from here on its copy asks and answers. Returns how many messages
     /// it will be given again.
     pub fn restart(&mut self) -> usize {
-        let again = self.replayed.max(self.sent);
-        self.replayed = again;
+        self.to_replay = self.to_replay.max(self.sent);
         self.given.fill(false);
         self.entries.iter_mut().for_each(|e| e.waits = false);
         (self.sent, self.given_to, self.unanswered) = (0, 0, 0);
+        self.pass_questions();
         for pieces in self.receives.values_mut() {
             pieces.next = 0;
             pieces.all.iter_mut().for_each(|p| p.waiter = None);
@@ -342,7 +352,7 @@ impl Journal {
         for printed in &mut self.printed {
             printed.again = printed.bytes;
         }
-        again
+        self.entries.iter().take(self.to_replay).filter(|e| !e.message.is_empty()).count()
     }
 }
 
@@ -375,7 +385,7 @@ mod tests {
 
     fn with_messages(journal: &mut Journal, n: u64) {
         for seq in 1..=n {
-            journal.push(message(seq, 1, Command::Read { from: 0, len: 8 }));
+            journal.push(&message(seq, 1, Command::Read { from: 0, len: 8 }));
             journal.message_sent();
         }
     }
@@ -409,7 +419,7 @@ mod tests {
         let mut j = Journal::new(true, 1 << 20);
         with_messages(&mut j, 2);
         assert_eq!(j.answer(2, b"two"), Answer::New);
-        j.push(message(3, 5, Command::Read { from: 0, len: 8 }));
+        j.push(&message(3, 5, Command::Read { from: 0, len: 8 }));
         j.message_sent();
         assert_eq!(j.answer(1, b"one"), Answer::New);
         j.restart();
@@ -432,23 +442,23 @@ mod tests {
         j.restart();
         j.message_sent();
         assert_eq!(j.answer(1, b"one"), Answer::Known);
-        assert!(!j.is_quiet() && !j.is_full(), "the second message is still to come, and asks for the data");
+        assert!(!j.is_quiet() && !j.wants_copy(), "the second message is still to come, and asks for the data");
         j.restart();
         assert_eq!(j.restart(), 2);
     }
 
     #[test]
     fn what_is_forgotten_does_not_come_back() {
-        let mut j = Journal::new(true, 50);
+        let mut j = Journal::new(true, 200);
         with_messages(&mut j, 2);
-        j.push(message(3, 1, Command::Load { image: 1 }));
+        j.push(&message(3, 1, Command::Load { image: 1 }));
         assert_eq!(j.answer(1, b""), Answer::New);
         assert_eq!(j.answer(2, b""), Answer::New);
-        assert!(j.is_quiet() && j.is_full());
+        assert!(j.is_quiet() && j.wants_copy());
         j.forget();
-        assert!(!j.is_full() && !j.is_dirty());
+        assert!(!j.wants_copy() && !j.is_dirty());
         j.message_sent();
-        assert!(j.is_full(), "an image is loaded");
+        assert!(j.wants_copy(), "an image is loaded");
         assert_eq!(j.answer(2, b""), Answer::Unknown);
         assert_eq!(j.answer(3, b"here"), Answer::Later);
         assert!(j.is_quiet());
@@ -460,28 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rank_has_answered_is_done_like_the_rest() {
+    fn questions_only_count() {
         let mut j = Journal::new(true, 1 << 20);
         with_messages(&mut j, 1);
+        j.push_question();
+        j.push_question();
+        assert_eq!(j.answer(2, b"here"), Answer::Unknown);
+        assert_eq!(j.unanswered().collect::<Vec<_>>(), [1]);
         assert_eq!(j.answer(1, b"one"), Answer::New);
-        // While the worker is copied.
-        for seq in 2..=3 {
-            let mut question = Vec::new();
-            Head::begin(&mut question, 0, true);
-            Head::patch(&mut question, seq, 0);
-            j.push(question);
-            j.answer_for_worker();
-        }
+        assert!(j.is_quiet() && j.next_message().is_none());
+        assert_eq!(j.restart(), 1);
+        j.message_sent();
+        assert_eq!(j.answer(1, b"one"), Answer::Known);
         assert!(j.is_quiet());
+        j.push(&message(4, 1, Command::Read { from: 0, len: 8 }));
         j.forget();
-        assert_eq!(j.restart(), 0);
-        for seq in 2..=3 {
-            assert!(j.next_message().is_some());
-            j.message_sent();
-            assert!(j.unanswered().next().is_none());
-            assert_eq!(j.answer(seq, b"here"), Answer::Known);
-        }
-        assert!(j.next_message().is_none() && j.is_quiet());
+        j.message_sent();
+        assert_eq!(j.answer(4, b"four"), Answer::New);
     }
 
     #[test]

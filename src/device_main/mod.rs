@@ -26,11 +26,11 @@ use crate::link::Link;
 use crate::link::bell::{Bell, Bells};
 use crate::link::idle::Pace;
 use crate::link::meet::{Meeting, Origin, launcher, meet};
-use crate::wire::hello::{Hello, Role, Team, processes, share_of_cores, sharers};
+use crate::wire::hello::{Role, Team, processes, share_of_cores, sharers};
 use crate::wire::packet::{PACKET_MAX, Packet};
 use board::Board;
 use clap::{CommandFactory, FromArgMatches, Parser};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ fn serve() -> Result<std::convert::Infallible> {
     let threads = (me.cores.len() / sharers(&hellos, rank)).max(1);
     let cores = |worker| share_of_cores(&hellos, rank, worker).filter(|_| settings.bind == Bind::Share);
     let crowded = processes(&hellos, rank) > me.cores.len();
-    let host_process = if host_hello.node == me.node { process(host_hello) } else { None };
+    let host_process = if host_hello.node == me.node { serve::process_handle(host_hello.pid as i32) } else { None };
     if host_hello.node != me.node {
         network::watch(2 * settings.heartbeat);
     }
@@ -219,15 +219,6 @@ fn execute(
     let executor = Box::new(executor::InProcess);
     let limits = serve::Limits { pace, kernel_time: settings.kernel_timeout };
     serve::Server::new(link, host, worker, limits, (executor, serve::quit), (output, stderr), board).run()
-}
-
-/// A handle of the host's process that tells when it has ended.
-fn process(host: &Hello) -> Option<OwnedFd> {
-    // SAFETY: plain numbers; a descriptor that comes back is ours alone.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, host.pid, 0);
-        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
-    }
 }
 
 /// Regions find an empty standard input: the launcher's is the program's.

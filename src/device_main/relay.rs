@@ -15,7 +15,7 @@
 
 use super::board::Board;
 use super::journal::{Answer, Asked, Journal, Lane};
-use super::serve::{forget_libomp, host_has_ended, quit};
+use super::serve::{forget_libomp, has_ended, process_handle, quit};
 use super::supervise::{self, Kills};
 use super::worker::{order, receive, send};
 use crate::base::{Error, Result, log, network};
@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -122,10 +122,10 @@ fn pipe() -> Result<(File, File)> {
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It makes a copy of itself.
-    Copies,
-    /// Its copy was woken.
-    Wakes,
+    /// It makes a copy of itself, since then.
+    Copies(Instant),
+    /// Its copy makes it, since then.
+    Wakes(Instant),
     /// It does what it is told.
     Works,
     /// It was told to end, and has answered.
@@ -141,20 +141,43 @@ pub struct Spares {
     pub journal: u64,
 }
 
+/// A sleeping copy of a worker.
+struct Copy {
+    pid: i32,
+    /// Tells when it has ended, where the system has such handles (Linux 5.3): it is a child of
+    /// the worker's.
+    handle: Option<OwnedFd>,
+}
+
+impl Copy {
+    fn of(pid: i32) -> Copy {
+        Copy { pid, handle: process_handle(pid) }
+    }
+
+    fn kill(&self) {
+        match &self.handle {
+            // SAFETY: plain numbers.
+            Some(handle) => unsafe {
+                libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), libc::SIGKILL, 0, 0);
+            },
+            None => kill(self.pid),
+        }
+    }
+}
+
 /// A worker and what is known of it.
 struct Device {
     name: String,
     it: Started,
     generation: u32,
-    /// The sleeping copy.
-    copy: Option<i32>,
+    copy: Option<Copy>,
     stage: Stage,
-    /// Since when it is copied or made, if it is.
-    moves_since: Instant,
     journal: Journal,
+    /// Questions whether it is there that it has not answered.
+    asked: Vec<u64>,
     /// Packets for which there was no room.
     unsent: VecDeque<Vec<u8>>,
-    /// Replies that wait for a copy ([`Answer::Later`]), and such as do so no more.
+    /// Replies that wait for a copy ([`Answer::Later`]), and those that the host gets next.
     later: Vec<(u64, Vec<u8>)>,
     due: Vec<Vec<u8>>,
     spares: u32,
@@ -162,8 +185,8 @@ struct Device {
     crash: Option<(u64, u64)>,
     /// Why everything fails.
     failure: Option<Failure>,
-    /// It was told to end.
-    ends: bool,
+    /// The message that told it to end.
+    ends: Option<u64>,
     /// Since when it is kept waiting, and until when it is not to be.
     held: Option<Instant>,
     free_until: Option<Instant>,
@@ -194,10 +217,33 @@ impl Device {
         Ok(())
     }
 
+    /// The host asks whether it is there. A worker that is copied or made can't answer.
+    fn ask(&mut self, seq: u64, question: &[u8]) -> Result<()> {
+        self.journal.push_question();
+        self.asked.push(seq);
+        match self.stage {
+            Stage::Works => self.tell(&Packet::Message(question)),
+            Stage::Copies(since) | Stage::Wakes(since) if since.elapsed() > MOVE_PATIENCE => Ok(()),
+            _ => {
+                self.vouch();
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers the host's questions in the worker's place.
+    fn vouch(&mut self) {
+        for seq in self.asked.drain(..) {
+            let mut reply = Vec::new();
+            reply::begin_done(&mut reply, seq);
+            self.due.push(reply);
+        }
+    }
+
     /// Has it leave a copy behind.
     fn ask_for_copy(&mut self) -> Result<()> {
         debug!("{}: is copied", self.name);
-        (self.stage, self.moves_since) = (Stage::Copies, Instant::now());
+        self.stage = Stage::Copies(Instant::now());
         self.tell(&Packet::Copy)
     }
 
@@ -205,12 +251,13 @@ impl Device {
     fn copied(&mut self, pid: u32) {
         self.stage = Stage::Works;
         self.held = None;
+        self.vouch();
         if pid == 0 {
             log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
             return self.go_on();
         }
-        if let Some(old) = self.copy.replace(pid as i32) {
-            kill(old);
+        if let Some(old) = self.copy.replace(Copy::of(pid as i32)) {
+            old.kill();
         }
         self.journal.forget();
         self.due.extend(self.later.drain(..).map(|(_, reply)| reply));
@@ -236,8 +283,8 @@ impl Device {
     }
 
     /// True if it shall get nothing more before it is quiet, and can be copied.
-    fn is_held(&mut self) -> bool {
-        if !self.journal.is_full() || self.is_free() {
+    fn hold(&mut self) -> bool {
+        if !self.journal.wants_copy() || self.is_free() {
             self.held = None;
         } else if self.held.get_or_insert_with(Instant::now).elapsed() > self.journal.patience() {
             self.go_on();
@@ -258,26 +305,28 @@ impl Device {
             return Ok(false);
         }
         let keeps = keeps && self.failure.is_none();
-        if self.journal.is_dirty() && self.journal.is_quiet() && !prints {
-            if !keeps {
-                self.journal.forget();
-                self.held = None;
-            } else if self.journal.is_full() && !self.ends && !self.is_free() {
+        if self.journal.is_quiet() && self.asked.is_empty() && !prints {
+            let wants_copy = self.copy.is_none() || (keeps && self.journal.wants_copy());
+            if wants_copy && self.ends.is_none() && !self.is_free() {
                 self.ask_for_copy()?;
                 return Ok(true);
+            }
+            if !keeps && self.journal.is_dirty() {
+                self.journal.forget();
+                self.held = None;
             }
         }
         let mut moved = false;
         let waits = !self.later.is_empty() || self.journal.next_message().is_some();
-        let held = waits && self.is_held();
+        let held = waits && self.hold();
         while !held && let Some(message) = self.journal.next_message() {
-            self.ends |= ends(message);
             if !self.try_tell(&Packet::Message(message))? {
                 break;
             }
+            self.ends = self.ends.or(ends(message));
             self.journal.message_sent();
             moved = true;
-            if self.journal.is_full() && !self.is_free() {
+            if self.journal.wants_copy() && !self.is_free() {
                 break;
             }
         }
@@ -298,7 +347,8 @@ impl Device {
         let messages = self.journal.restart();
         self.unsent.clear();
         self.later.clear();
-        self.held = None;
+        self.vouch();
+        (self.held, self.ends) = (None, None);
         if may && self.spares > 0 && !again {
             self.spares -= 1;
             log::warning(format_args!(
@@ -328,13 +378,25 @@ impl Device {
 
     /// Has the copy make a worker.
     fn wake(&mut self) -> Result<()> {
-        let Some(copy) = self.copy else {
-            return Err(Error::new(format!("{} is lost, and so is its spare", self.name)));
-        };
-        (self.stage, self.moves_since) = (Stage::Wakes, Instant::now());
+        let Some(copy) = &self.copy else { return Err(self.both_lost()) };
+        self.stage = Stage::Wakes(Instant::now());
         self.generation += 1;
-        let told = self.it.wake.write_all(&order(copy, self.generation));
-        told.map_err(|e| Error::from(e).context(format_args!("{} is lost, and so is its spare", self.name)))
+        let told = self.it.wake.write_all(&order(copy.pid, self.generation));
+        told.map_err(|_| self.both_lost())
+    }
+
+    fn both_lost(&self) -> Error {
+        Error::new(format!("{} is lost, and so is its spare", self.name))
+    }
+
+    /// The copy has ended, which it does not by itself. Another one is made when there is time.
+    fn copy_ended(&mut self, kills: &Kills) -> Result<()> {
+        self.copy = None;
+        if matches!(self.stage, Stage::Wakes(_)) {
+            return Err(self.both_lost());
+        }
+        log::warning(format_args!("the spare of {} was killed{}", self.name, kills.since()));
+        Ok(())
     }
 
     /// The copy has made a worker.
@@ -344,6 +406,7 @@ impl Device {
             return Err(Error::new(format!("{} is lost, and {why}", self.name)));
         }
         (self.it.pid, self.stage) = (pid as i32, Stage::Works);
+        self.vouch();
         let Some(failure) = &self.failure else { return Ok(()) };
         let mut reply = Vec::new();
         reply::failed(&mut reply, 0, failure);
@@ -408,15 +471,15 @@ impl Relay {
             generation: 0,
             copy: None,
             stage: Stage::Works,
-            moves_since: Instant::now(),
             journal: Journal::new(keeps, spares.journal),
+            asked: Vec::new(),
             unsent: VecDeque::new(),
             later: Vec::new(),
             due: Vec::new(),
             spares: spares.count,
             crash: None,
             failure: None,
-            ends: false,
+            ends: None,
             held: None,
             free_until: None,
         });
@@ -528,16 +591,12 @@ impl Relay {
         match self.devices.get_mut(index) {
             Some(device) if from == self.host => {
                 let (Head { seq, queue, .. }, _) = Commands::open(&message)?;
-                let only_asks = queue == 0 && message.len() == HEAD_LEN;
-                device.journal.push(message);
-                let moves = device.stage != Stage::Works && device.moves_since.elapsed() < MOVE_PATIENCE;
-                let is_busy = moves || device.held.is_some() || device.journal.repeats();
-                if only_asks && is_busy {
-                    device.journal.answer_for_worker();
-                    let mut reply = Vec::new();
-                    reply::begin_done(&mut reply, seq);
-                    return self.forward(index, &reply);
+                if queue == 0 && message.len() == HEAD_LEN {
+                    device.ask(seq, &message)?;
+                } else {
+                    device.journal.push(&message);
                 }
+                self.link.recycle(message);
                 Ok(())
             }
             _ => Err(Error::new(format!("rank {from} sent a message that makes no sense"))),
@@ -555,11 +614,9 @@ impl Relay {
             let (generation, packet) = Packet::parse(&packet[..len])?;
             if generation == self.devices[index].generation {
                 self.obey(index, packet)?;
-            } else if let Packet::Awake { pid: pid @ 1.. } = packet {
-                // Another one was woken meanwhile.
+            } else if let Packet::Awake { pid: pid @ 1.. } | Packet::Copied { pid: pid @ 1.. } = packet {
+                // Another worker has its place.
                 kill(pid as i32);
-                // SAFETY: no status is asked for.
-                unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), 0) };
             }
         }
         self.packet = packet;
@@ -571,7 +628,7 @@ impl Relay {
         match packet {
             Packet::Copied { pid } => device.copied(pid),
             Packet::Awake { pid } => return device.awake(pid),
-            Packet::Misled if device.stage == Stage::Wakes => return device.wake(),
+            Packet::Misled if matches!(device.stage, Stage::Wakes(_)) => return device.wake(),
             Packet::Message(reply) => return self.reply(index, reply),
             Packet::Synchronous { id, bytes } => {
                 let Reply::Output { stream, bytes } = Reply::parse(bytes)? else {
@@ -615,14 +672,20 @@ impl Relay {
         let seq = match Reply::parse(bytes)? {
             Reply::Done { seq, .. } => seq,
             Reply::Failed { seq, failure } if failure.lost && device.failure.is_none() => {
-                return device.replace(failure, Some(seq), true);
+                return device.replace(failure, Some(seq).filter(|&seq| seq > 0), true);
             }
+            // A crash while nothing was asked of it.
+            Reply::Failed { seq: 0, .. } => return Ok(()),
             Reply::Failed { seq, .. } => seq,
             // Those of what is done again were told already.
             Reply::Records(_) if device.journal.repeats() => return Ok(()),
             Reply::Records(_) => return self.forward(index, bytes),
             Reply::Output { .. } => return Err(Error::new(format!("{} prints without waiting", device.name))),
         };
+        if let Some(i) = device.asked.iter().position(|&asked| asked == seq) {
+            device.asked.swap_remove(i);
+            return self.forward(index, bytes);
+        }
         match device.journal.answer(seq, bytes) {
             Answer::New => self.forward(index, bytes)?,
             Answer::Later => {
@@ -637,7 +700,7 @@ impl Relay {
             Answer::Unknown => return Err(Error::new(format!("{} answers what nobody asked", device.name))),
         }
         let device = &mut self.devices[index];
-        if device.ends && device.journal.is_quiet() && device.journal.next_message().is_none() {
+        if device.ends == Some(seq) {
             device.stage = Stage::Ended;
         }
         Ok(())
@@ -729,11 +792,17 @@ impl Relay {
 
     /// Looks whether all still live.
     fn look_after(&mut self) -> Result<()> {
-        if host_has_ended(self.host_process.as_ref()) {
+        if has_ended(self.host_process.as_ref()) {
             self.kill_all();
             quit(0);
         }
         network::check()?;
+        for device in &mut self.devices {
+            if has_ended(device.copy.as_ref().and_then(|copy| copy.handle.as_ref())) {
+                device.copy_ended(&self.kills)?;
+                self.kills = Kills::so_far();
+            }
+        }
         loop {
             let mut status = 0;
             // SAFETY: the status outlives the call.
@@ -742,22 +811,14 @@ impl Relay {
                 return Ok(());
             }
             forget_libomp(pid);
-            if let Some(index) = self.devices.iter().position(|d| d.it.pid == pid) {
-                self.ended(index, status)?;
-                continue;
-            }
-            for device in &mut self.devices {
-                if device.copy == Some(pid) {
-                    log::warning(format_args!(
-                        "the spare of {} {}",
-                        device.name,
-                        supervise::cause(status, &self.kills)
-                    ));
-                    device.copy = None;
+            for index in 0..self.devices.len() {
+                if matches!(self.devices[index].stage, Stage::Wakes(_)) {
+                    // It may be one of which the rank has still to read that it was made.
+                    while self.listen(index)? {}
                 }
-                if device.stage == Stage::Wakes {
-                    // It may be the one that was to be made.
-                    device.wake()?;
+                if self.devices[index].it.pid == pid {
+                    self.ended(index, status)?;
+                    break;
                 }
             }
         }
@@ -773,22 +834,20 @@ impl Relay {
         if device.stage == Stage::Ended || device.generation != generation {
             return Ok(());
         }
-        let open: Vec<u64> = device.journal.unanswered().collect();
-        if !device.ends {
-            let kernel = device.it.board.only_kernel();
-            let text = format!("its process {}", supervise::cause(status, &self.kills));
-            let failure = Failure { lost: true, kernel, text, ..Failure::default() };
-            // Who was killed from outside may have bad luck twice.
-            let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
-            return device.replace(failure, open.first().copied().filter(|_| !killed), true);
-        }
-        device.stage = Stage::Ended;
-        for seq in open {
+        if let Some(seq) = device.ends {
+            device.stage = Stage::Ended;
             let mut reply = Vec::new();
             reply::begin_done(&mut reply, seq);
-            self.forward(index, &reply)?;
+            return self.forward(index, &reply);
         }
-        Ok(())
+        let kernel = device.it.board.only_kernel();
+        let text = format!("its process {}", supervise::cause(status, &self.kills));
+        self.kills = Kills::so_far();
+        let failure = Failure { lost: true, kernel, text, ..Failure::default() };
+        // Who was killed from outside may have bad luck twice.
+        let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+        let crashed_in = device.journal.unanswered().next().filter(|_| !killed);
+        device.replace(failure, crashed_in, true)
     }
 
     /// The workers end by themselves; their copies do not.
@@ -809,7 +868,10 @@ impl Relay {
         for device in &mut self.devices {
             device.kill();
             if let Some(copy) = device.copy.take() {
-                kill(copy);
+                copy.kill();
+                // SAFETY: its worker has ended, so that it is a child of this process; no status
+                // is asked for.
+                unsafe { libc::waitpid(copy.pid, std::ptr::null_mut(), 0) };
             }
         }
     }
@@ -827,9 +889,10 @@ fn unless_closed<T>(closed: T) -> impl FnOnce(Error) -> Result<T> {
     |e| if e == Error::Told { Ok(closed) } else { Err(e) }
 }
 
-fn ends(message: &[u8]) -> bool {
-    let Ok((head, mut commands)) = Commands::open(message) else { return false };
-    head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))
+/// The number of a message that tells a worker to end, if it does.
+fn ends(message: &[u8]) -> Option<u64> {
+    let (head, mut commands) = Commands::open(message).ok()?;
+    (head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))).then_some(head.seq)
 }
 
 fn kill(pid: i32) {

@@ -39,7 +39,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
@@ -91,6 +91,8 @@ pub struct Server {
     ready_len: AtomicUsize,
     role: Role,
     threads: AtomicUsize,
+    /// Those that have begun.
+    begun: AtomicUsize,
     /// Threads that do nothing, the watching one included.
     spares: AtomicUsize,
     resting: Mutex<Vec<Thread>>,
@@ -164,6 +166,7 @@ impl Server {
             ready_len: AtomicUsize::new(0),
             role: Role::default(),
             threads: AtomicUsize::new(0),
+            begun: AtomicUsize::new(1),
             spares: AtomicUsize::new(0),
             resting: Mutex::default(),
             watched: AtomicBool::new(false),
@@ -196,6 +199,7 @@ impl Server {
         self.spares.fetch_add(1, Ordering::Relaxed);
         let server = self.clone();
         let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
+            server.begun.fetch_add(1, Ordering::Release);
             fault::use_slot(slot);
             let mut me = Me { slot, receiving: false };
             server.spares.fetch_sub(1, Ordering::Relaxed);
@@ -364,6 +368,8 @@ impl Server {
                 self.look_around(&idle);
                 self.preload(me);
                 if let Some(worker) = self.worker.as_ref().filter(|w| w.copy_is_wanted()) {
+                    // The copy does not sleep on this process's bell.
+                    idle.reset();
                     self.copy(me, worker);
                 }
                 if idle.elapsed() > PULSE && pulse.elapsed() > PULSE {
@@ -509,6 +515,12 @@ impl Server {
         // The one that crashed is told first.
         running.sort_by_key(|(_, crashed)| !crashed);
         let waiting = self.schedule.lock().drain();
+        if self.worker.is_some() && running.is_empty() && waiting.is_empty() {
+            // A thread that a kernel left behind: the rank must not wait for this device.
+            let mut word = self.link.buffer();
+            reply::failed(&mut word, 0, failure);
+            self.link.send(self.host, word).unwrap_or_else(|e| self.die(&e));
+        }
         for mut work in running.into_iter().map(|(work, _)| work).chain(waiting) {
             work.fail(failure.clone());
             self.push_ready(work);
@@ -537,7 +549,7 @@ impl Server {
     /// Ends the device if its host is no more: on this node if its process has ended, on
     /// another one, where the launcher tells that, if the launcher is cut off too.
     fn check_host(&self) {
-        if host_has_ended(self.host_process.as_ref()) {
+        if has_ended(self.host_process.as_ref()) {
             (self.quit)(0);
         }
         network::check().unwrap_or_else(|e| self.die(&e));
@@ -549,12 +561,15 @@ impl Server {
     fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker) {
         // The rank would answer for these to this process alone: what is passed on of an image, or
         // printed, is a part of no message that it waits for.
-        if self.link.has_bulk() || self.link.unfinished_synchronous() > 0 {
+        if self.link.has_bulk() || self.link.unfinished_synchronous() > 0 || fault::happened() {
             return;
         }
         // In the copy there is but this thread, and no lock must be one of another's.
         let locks = (self.resting.lock(), self.role.lock(), self.ready.lock(), self.output.lock());
-        if self.spares.load(Ordering::Acquire) + 1 != self.threads.load(Ordering::Relaxed) || !locks.2.is_empty() {
+        let threads = self.threads.load(Ordering::Relaxed);
+        let all_rest =
+            self.spares.load(Ordering::Acquire) + 1 == threads && self.begun.load(Ordering::Acquire) == threads;
+        if !all_rest || !locks.2.is_empty() {
             return;
         }
         // SAFETY: what other threads have locked now, and the copy uses, is locked here or by
@@ -565,6 +580,10 @@ impl Server {
             disown(&self.resting);
             disown(&self.ready);
             disown(&self.output);
+        } else if fault::happened() {
+            // Also in the copy, perhaps.
+            forget_process(pid);
+            return;
         } else {
             worker.copied(pid.max(0) as u32).unwrap_or_else(|e| self.die(&e));
             return;
@@ -577,6 +596,8 @@ impl Server {
         self.watched.store(false, Ordering::Relaxed);
         self.spares.store(0, Ordering::Relaxed);
         self.threads.store(1, Ordering::Relaxed);
+        self.begun.store(1, Ordering::Relaxed);
+        self.link.start_anew();
         *me = Me { slot: 0, receiving: true };
         fault::start_anew();
         fault::use_slot(me.slot);
@@ -980,14 +1001,34 @@ impl Server {
     }
 }
 
+/// Ends a child of this process, if it is one.
+fn forget_process(pid: i32) {
+    if pid > 0 {
+        // SAFETY: plain numbers; no status is asked for.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
 /// Removes what libomp has left so far: a launcher may kill this process at any time, and the
 /// one above together with it.
 fn tidy() {
     forget_libomp(std::process::id() as i32);
 }
 
-/// True if a process of this node, of which that is a handle, has ended.
-pub fn host_has_ended(process: Option<&OwnedFd>) -> bool {
+/// A handle of a process of this node that tells when it has ended, where the system has such.
+pub fn process_handle(pid: i32) -> Option<OwnedFd> {
+    // SAFETY: plain numbers; a descriptor that comes back is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// True if a process of which that is a handle has ended.
+pub fn has_ended(process: Option<&OwnedFd>) -> bool {
     let Some(process) = process else { return false };
     let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one record is passed; a time-out of 0 does not block.

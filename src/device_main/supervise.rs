@@ -194,7 +194,7 @@ impl Kills {
     }
 
     /// Who sent a SIGKILL since then, as far as the system tells.
-    fn since(&self) -> &'static str {
+    pub fn since(&self) -> &'static str {
         let now = Kills::so_far();
         let more = |before: Option<u64>, now: Option<u64>| before.zip(now).map(|(before, now)| now > before);
         match (more(self.cgroup, now.cgroup), more(self.node, now.node)) {

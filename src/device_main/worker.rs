@@ -7,7 +7,7 @@
 //! rank wakes it, it makes a worker of a further copy. What they change afterwards they do
 //! not share.
 
-use super::serve::quit;
+use super::serve::{die_with_parent, quit};
 use crate::base::{Error, Result};
 use crate::link::Transport;
 use crate::link::bell::Bell;
@@ -107,16 +107,49 @@ impl Worker {
             // not as the rank thinks.
             if copy != std::process::id().to_le_bytes() {
                 self.send(&Packet::Misled)?;
-                quit(1);
+                // SAFETY: there is nothing to put in order, and the board is the others'.
+                unsafe { libc::_exit(1) }
             }
-            match fork_orphan() {
+            match self.fork_orphan() {
                 Some(true) => {
                     set_name(c"omp-worker");
-                    return self.send(&Packet::Awake { pid: std::process::id() });
+                    return Ok(());
                 }
                 Some(false) => {}
                 None => self.send(&Packet::Awake { pid: 0 })?,
             }
+        }
+    }
+
+    /// Makes a process that is a child of this one's subreaper, the rank, and tells that of it;
+    /// true in the process. None if there is no memory for it.
+    fn fork_orphan(&self) -> Option<bool> {
+        // SAFETY: the only thread of this process. The children have nothing to put in order
+        // when they end; the status outlives the call.
+        unsafe {
+            let maker = libc::fork();
+            if maker < 0 {
+                return None;
+            }
+            if maker > 0 {
+                let mut status = 0;
+                return (libc::waitpid(maker, &mut status, 0) == maker && status == 0).then_some(false);
+            }
+            let maker = libc::getpid();
+            let worker = libc::fork();
+            if worker != 0 {
+                // Here, and not in the worker: the rank knows of it before it can be told of its
+                // end, or of another one.
+                let told = worker > 0 && self.send(&Packet::Awake { pid: worker as u32 }).is_ok();
+                libc::_exit(i32::from(!told))
+            }
+            // The maker's end, which comes now, must not be this one's; the rank's, whose child
+            // it is then, must.
+            while libc::getppid() == maker {
+                libc::sched_yield();
+            }
+            die_with_parent();
+            Some(true)
         }
     }
 }
@@ -124,26 +157,6 @@ impl Worker {
 /// Ends this process if its rank is gone.
 fn gone<T>(e: Error) -> Result<T> {
     if e == Error::Told { quit(1) } else { Err(e) }
-}
-
-/// Makes a process that is a child of this one's subreaper; true in that. None if there is no
-/// memory for it.
-fn fork_orphan() -> Option<bool> {
-    // SAFETY: the only thread of this process. The child has nothing to put in order when it
-    // ends; the status outlives the call.
-    unsafe {
-        match libc::fork() {
-            -1 => None,
-            0 => match libc::fork() {
-                0 => Some(true),
-                child => libc::_exit(i32::from(child < 0)),
-            },
-            child => {
-                let mut status = 0;
-                (libc::waitpid(child, &mut status, 0) == child && status == 0).then_some(false)
-            }
-        }
-    }
 }
 
 const ORDER_LEN: usize = 8;

@@ -124,6 +124,11 @@ impl Bell {
         self.shared().sleepers.retract();
     }
 
+    /// Nobody sleeps on it: the process that did is gone.
+    pub fn start_anew(&self) {
+        self.shared().sleepers.start_anew();
+    }
+
     /// Sleeps until the bell rings or time is up; not at all if it rang since `announced`.
     pub fn sleep(&self, announced: u32, limit: Duration) {
         let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };

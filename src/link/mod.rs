@@ -260,6 +260,13 @@ impl Link {
         })
     }
 
+    /// For a process that takes the place of one that is gone, whose bell it has.
+    pub fn start_anew(&self) {
+        if let Some(bell) = self.bells.mine() {
+            bell.start_anew();
+        }
+    }
+
     /// A wait for what this link brings.
     pub fn idle(&self, pace: Pace) -> Idle<'_> {
         Idle::new(pace, self.bells.mine())

@@ -48,6 +48,11 @@ impl Sleepers {
         self.retract();
     }
 
+    /// Nobody sleeps: those who did are gone.
+    pub fn start_anew(&self) {
+        self.count.store(0, Ordering::SeqCst);
+    }
+
     /// True if nobody sleeps or is about to.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {

@@ -32,8 +32,7 @@ pub enum Packet<'a> {
     Copied { pid: u32 },
     /// 9, to a worker: whatever it is told fails for the reason in this reply.
     Fail(&'a [u8]),
-    /// 10, from a worker that a copy has become: its process id; from a copy, which can't make
-    /// one: 0.
+    /// 10, from a copy: the process id of the worker that it has made, 0 if it can't.
     Awake { pid: u32 },
     /// 11, from a copy that the rank does not know: it got an order that is another's, and ends.
     Misled,

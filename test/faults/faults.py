@@ -28,8 +28,9 @@ class Fault:
     ok: bool = False
     # A regular expression that a line of stderr matches: the cause. None: any or no line.
     cause: str = None
-    # Seconds within which the fault must be noticed.
+    # Seconds within which the fault must be noticed, and before which it can't be.
     limit: float = 10
+    least: float = 0
     environment: dict = field(default_factory=dict)
     # Shell commands in front of the second device, of the program, of the launcher.
     device: str = ""
@@ -102,7 +103,8 @@ def on_device(signal, modes, quick, cause, environment=None, limit=10):
         happens = {"SIGSTOP": "the heartbeat notices it; the job ends"}.get(signal, "the job ends")
         done = "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat)
         yield Fault("device-%s-%s" % (word, mode), done, happens, mode, [("wait", 0.3), ("signal", "device", signal)],
-                    cause=cause, quick=mode in quick, environment=environment or {}, limit=limit)
+                    cause=cause, quick=mode in quick, environment=environment or {}, limit=limit,
+                    least=2 if environment else 0)
 
 
 TABLE = [
@@ -168,7 +170,7 @@ TABLE = [
           cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*it called exit, with status 0"),
     Fault("kernel-endless", "a kernel that takes too long, with OMPTARGET_MPI_KERNEL_TIMEOUT=2",
           "the call fails; the program ends", "kernel", quick=True, limit=20,
-          cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*not ended within 2s",
+          cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*not ended within 2s", least=2,
           environment={"OMPTARGET_MPI_KERNEL_TIMEOUT": "2"}),
     *[Fault("worker-killed-" + mode, "SIGKILL to the device while %s, with a spare" % DEVICE[during],
             "its spare takes over; the program goes on", mode, [("wait", 0.5), ("signal", "device", "SIGKILL")],
@@ -177,9 +179,15 @@ TABLE = [
     Fault("worker-crashes-again", "a write to an address where nothing is in a kernel, with a spare",
           "it crashes there as well; the call fails; the program ends", "crash-segv", environment=SPARE, limit=20,
           cause="omptarget-mpi: error: .*SIGSEGV.*and so it did when a spare did the same again"),
-    Fault("spare-killed", "SIGKILL to a spare while a kernel runs", "a warning is told; the program goes on",
-          "pause", [("signal", "spare", "SIGKILL")], ok=True, environment=SPARE, limit=20,
-          cause="omptarget-mpi: warning: the spare of .*SIGKILL"),
+    Fault("spare-killed", "SIGKILL to the device's spare while short regions run, 0.5 s later to the device",
+          "another spare takes over; the program goes on", "regions-some",
+          [("wait", 0.5), ("signal", "spare", "SIGKILL"), ("wait", 0.5), ("signal", "device", "SIGKILL")], ok=True,
+          # Else it is copied again and again.
+          environment=dict(SPARE, OMPTARGET_MPI_JOURNAL="4G"), limit=20, cause="omptarget-mpi: warning: the spare of .* was killed"),
+    Fault("spare-and-worker-killed", "SIGKILL to the device's spare while a kernel runs, then to the device",
+          "the job ends", "kernel",
+          [("wait", 0.5), ("signal", "spare", "SIGKILL"), ("wait", 1), ("signal", "device", "SIGKILL")],
+          environment=SPARE, cause="omptarget-mpi: error: .*is lost, and so is its spare"),
     Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
           quick=True),
     Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",

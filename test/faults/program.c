@@ -70,8 +70,10 @@ static void copies(int between, int seconds) {
   }
 }
 
-static void short_regions(void) {
-  for (int n = 0;;) {
+/// For so many seconds or, if that is 0, for ever.
+static void short_regions(int seconds) {
+  double end = omp_get_wtime() + seconds;
+  for (int n = 0; seconds == 0 || omp_get_wtime() < end;) {
     int before = n;
 #pragma omp target map(tofrom : n) device(1)
     ++n;
@@ -150,7 +152,9 @@ int main(int argc, char **argv) {
   else if (is(mode, "exchange"))
     copies(1, 0);
   else if (is(mode, "regions"))
-    short_regions();
+    short_regions(0);
+  else if (is(mode, "regions-some"))
+    short_regions(6);
   else if (is(mode, "later"))
     sleep(2), work();
   else if (is(mode, "much"))
