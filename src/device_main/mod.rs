@@ -6,7 +6,6 @@ mod check;
 pub(crate) mod executor;
 mod fault;
 mod image;
-mod journal;
 mod memory;
 pub(crate) mod output;
 mod relay;

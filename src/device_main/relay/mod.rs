@@ -13,423 +13,37 @@
 //!   done before is in the copy, what comes after is in the [`Journal`].
 //! - What the program was told once stays: a replay that gives something else fails.
 
-use super::board::Board;
-use super::journal::{Answer, Asked, Journal, Lane};
-use super::serve::{forget_libomp, has_ended, process_handle, quit};
+mod device;
+mod journal;
+mod process;
+
+use super::serve::{forget_libomp, has_ended, quit};
 use super::supervise::{self, Kills};
-use super::worker::{order, receive, send};
+use super::worker::receive;
 use crate::base::{Error, Result, log, network};
-use crate::debug;
-use crate::link::bell::Bell;
 use crate::link::idle::Pace;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
-use crate::wire::command::{Command, Commands, HEAD_LEN, Head};
+use crate::wire::command::{Commands, HEAD_LEN, Head};
 use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{self, Failure, Reply};
+pub use device::Spares;
+use device::{Device, Stage, unless_closed};
+use journal::{Answer, Asked, Lane};
 use parking_lot::Mutex;
+pub use process::{Birth, Started, start};
+use process::{kill, read, write};
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How often the rank looks whether workers and host still live.
 const PULSE: Duration = Duration::from_millis(100);
-/// How long a worker is not kept waiting for a point of quiet once that took too long.
-const GO_ON: Duration = Duration::from_secs(1);
 /// Packets of one worker that are read before another one's turn.
 const TURN: usize = 16;
-/// How long a rank answers for a worker that is copied or made: one that takes longer hangs, and
-/// the host shall notice.
-const MOVE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long workers may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-
-/// A worker that was started, as its rank sees it.
-pub struct Started {
-    /// 0 when it was waited for.
-    pid: i32,
-    socket: OwnedFd,
-    wake: File,
-    bell: Bell,
-    board: &'static Board,
-}
-
-/// What a worker has been started with.
-pub struct Birth {
-    /// See [`super::worker::Worker`].
-    pub socket: OwnedFd,
-    /// See [`super::worker::Worker`].
-    pub wake: File,
-    /// The bell of its own.
-    pub bell: Bell,
-    /// Where it writes down what it runs.
-    pub board: &'static Board,
-}
-
-/// Starts workers, each of which calls `main` and ends with it. To be called before there is
-/// any thread, and before MPI is started: workers have none.
-///
-/// # Errors
-/// The system's.
-pub fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> {
-    // SAFETY: a plain number. Copies of workers become children of this process.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    let mut started = Vec::new();
-    for _ in 0..workers {
-        let (ours, theirs) = pair()?;
-        let (read, write) = pipe()?;
-        let (bell, board) = (Bell::new()?, Board::new()?);
-        // SAFETY: the only thread of this process; the child goes on as a program of its own.
-        match unsafe { libc::fork() } {
-            -1 => return Err(Error::from(std::io::Error::last_os_error()).context("can't start a worker process")),
-            0 => {
-                // Its rank's end, and all of the other workers.
-                drop((ours, write, started));
-                main(Birth { socket: theirs, wake: read, bell, board });
-                quit(1)
-            }
-            pid => started.push(Started { pid, socket: ours, wake: write, bell, board }),
-        }
-    }
-    Ok(started)
-}
-
-fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    // SAFETY: the array has room for two descriptors, which are ours alone then.
-    unsafe {
-        match libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()) {
-            0 => Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))),
-            _ => Err(Error::from(std::io::Error::last_os_error()).context("socketpair")),
-        }
-    }
-}
-
-fn pipe() -> Result<(File, File)> {
-    let mut fds = [0; 2];
-    // SAFETY: as in `pair`.
-    unsafe {
-        match libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) {
-            0 => Ok((File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1]))),
-            _ => Err(Error::from(std::io::Error::last_os_error()).context("pipe")),
-        }
-    }
-}
-
-/// What a worker is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// It makes a copy of itself, since then.
-    Copies(Instant),
-    /// Its copy makes it, since then.
-    Wakes(Instant),
-    /// It does what it is told.
-    Works,
-    /// It was told to end, and has answered.
-    Ended,
-}
-
-/// What workers of a rank may do after a loss.
-#[derive(Clone, Copy, Debug)]
-pub struct Spares {
-    /// How often each may be replaced.
-    pub count: u32,
-    /// Bytes that are kept of each before it is copied.
-    pub journal: u64,
-}
-
-/// A sleeping copy of a worker.
-struct Copy {
-    pid: i32,
-    /// Tells when it has ended, where the system has such handles (Linux 5.3): it is a child of
-    /// the worker's.
-    handle: Option<OwnedFd>,
-}
-
-impl Copy {
-    fn of(pid: i32) -> Copy {
-        Copy { pid, handle: process_handle(pid) }
-    }
-
-    fn kill(&self) {
-        match &self.handle {
-            // SAFETY: plain numbers.
-            Some(handle) => unsafe {
-                libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), libc::SIGKILL, 0, 0);
-            },
-            None => kill(self.pid),
-        }
-    }
-}
-
-/// A worker and what is known of it.
-struct Device {
-    name: String,
-    it: Started,
-    generation: u32,
-    copy: Option<Copy>,
-    stage: Stage,
-    journal: Journal,
-    /// Questions whether it is there that it has not answered.
-    asked: Vec<u64>,
-    /// Packets for which there was no room.
-    unsent: VecDeque<Vec<u8>>,
-    /// Replies that wait for a copy ([`Answer::Later`]), and those that the host gets next.
-    later: Vec<(u64, Vec<u8>)>,
-    due: Vec<Vec<u8>>,
-    spares: u32,
-    /// Where it crashed last: message and kernel.
-    crash: Option<(u64, u64)>,
-    /// Why everything fails.
-    failure: Option<Failure>,
-    /// The message that told it to end.
-    ends: Option<u64>,
-    /// Since when it is kept waiting, and until when it is not to be.
-    held: Option<Instant>,
-    free_until: Option<Instant>,
-}
-
-impl Device {
-    /// Sends a packet; false if there is no room now.
-    fn try_tell(&self, packet: &Packet<'_>) -> Result<bool> {
-        let mut bytes = Vec::with_capacity(PACKET_MAX);
-        packet.write(self.generation, &mut bytes);
-        self.try_send(&bytes)
-    }
-
-    fn try_send(&self, bytes: &[u8]) -> Result<bool> {
-        // Where worker and copy are gone, their end tells why.
-        let sent = send(&self.it.socket, bytes, false).or_else(unless_closed(true))?;
-        self.it.bell.ring();
-        Ok(sent)
-    }
-
-    /// Sends a packet, now or when there is room.
-    fn tell(&mut self, packet: &Packet<'_>) -> Result<()> {
-        let mut bytes = Vec::new();
-        packet.write(self.generation, &mut bytes);
-        if !self.unsent.is_empty() || !self.try_send(&bytes)? {
-            self.unsent.push_back(bytes);
-        }
-        Ok(())
-    }
-
-    /// The host asks whether it is there. A worker that is copied or made can't answer.
-    fn ask(&mut self, seq: u64, question: &[u8]) -> Result<()> {
-        self.journal.push_question();
-        self.asked.push(seq);
-        match self.stage {
-            Stage::Works => self.tell(&Packet::Message(question)),
-            Stage::Copies(since) | Stage::Wakes(since) if since.elapsed() > MOVE_PATIENCE => Ok(()),
-            _ => {
-                self.vouch();
-                Ok(())
-            }
-        }
-    }
-
-    /// Answers the host's questions in the worker's place.
-    fn vouch(&mut self) {
-        for seq in self.asked.drain(..) {
-            let mut reply = Vec::new();
-            reply::begin_done(&mut reply, seq);
-            self.due.push(reply);
-        }
-    }
-
-    /// Has it leave a copy behind.
-    fn ask_for_copy(&mut self) -> Result<()> {
-        debug!("{}: is copied", self.name);
-        self.stage = Stage::Copies(Instant::now());
-        self.tell(&Packet::Copy)
-    }
-
-    /// It has left a copy behind, or could not.
-    fn copied(&mut self, pid: u32) {
-        self.stage = Stage::Works;
-        self.held = None;
-        self.vouch();
-        if pid == 0 {
-            log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
-            return self.go_on();
-        }
-        if let Some(old) = self.copy.replace(Copy::of(pid as i32)) {
-            old.kill();
-        }
-        self.journal.forget();
-        self.due.extend(self.later.drain(..).map(|(_, reply)| reply));
-    }
-
-    /// Does not wait for a copy, for some time.
-    fn go_on(&mut self) {
-        self.held = None;
-        self.free_until = Some(Instant::now() + GO_ON);
-        self.release();
-    }
-
-    /// The host gets the replies that wait for a copy.
-    fn release(&mut self) {
-        for (seq, reply) in self.later.drain(..) {
-            self.journal.commit(seq, xxh3_64(&reply));
-            self.due.push(reply);
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        self.failure.is_some() || self.free_until.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// True if it shall get nothing more before it is quiet, and can be copied.
-    fn hold(&mut self) -> bool {
-        if !self.journal.wants_copy() || self.is_free() {
-            self.held = None;
-        } else if self.held.get_or_insert_with(Instant::now).elapsed() > self.journal.patience() {
-            self.go_on();
-        }
-        self.held.is_some()
-    }
-
-    /// Passes on what there is room for; true if that was anything. `keeps` is true if the
-    /// worker may be replaced.
-    fn feed(&mut self, keeps: bool, prints: bool) -> Result<bool> {
-        while let Some(bytes) = self.unsent.front() {
-            if !self.try_send(bytes)? {
-                return Ok(false);
-            }
-            self.unsent.pop_front();
-        }
-        if self.stage != Stage::Works {
-            return Ok(false);
-        }
-        let keeps = keeps && self.failure.is_none();
-        if self.journal.is_quiet() && self.asked.is_empty() && !prints {
-            let wants_copy = self.copy.is_none() || (keeps && self.journal.wants_copy());
-            if wants_copy && self.ends.is_none() && !self.is_free() {
-                self.ask_for_copy()?;
-                return Ok(true);
-            }
-            if !keeps && self.journal.is_dirty() {
-                self.journal.forget();
-                self.held = None;
-            }
-        }
-        let mut moved = false;
-        let waits = !self.later.is_empty() || self.journal.next_message().is_some();
-        let held = waits && self.hold();
-        while !held && let Some(message) = self.journal.next_message() {
-            if !self.try_tell(&Packet::Message(message))? {
-                break;
-            }
-            self.ends = self.ends.or(ends(message));
-            self.journal.message_sent();
-            moved = true;
-            if self.journal.wants_copy() && !self.is_free() {
-                break;
-            }
-        }
-        Ok(moved)
-    }
-
-    /// The worker is lost: its copy makes another one. That does again what the worker has done
-    /// since the copy was made, if it may; else everything fails for that reason. `seq` is the
-    /// message that it crashed in, if it was by itself.
-    fn replace(&mut self, mut failure: Failure, seq: Option<u64>, may: bool) -> Result<()> {
-        self.kill();
-        if self.failure.is_some() {
-            return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
-        }
-        let crash = seq.filter(|_| failure.kernel != 0).map(|seq| (seq, failure.kernel));
-        let again = crash.is_some() && self.crash == crash;
-        self.crash = crash;
-        let messages = self.journal.restart();
-        self.unsent.clear();
-        self.later.clear();
-        self.vouch();
-        (self.held, self.ends) = (None, None);
-        if may && self.spares > 0 && !again {
-            self.spares -= 1;
-            log::warning(format_args!(
-                "{}: {}; its spare takes over and does {messages} messages again ({} spares are left)",
-                self.name, failure.text, self.spares
-            ));
-        } else {
-            if again {
-                failure.text += ", and so it did when a spare did the same again";
-            }
-            self.failure = Some(failure);
-        }
-        self.wake()
-    }
-
-    /// The system does not copy from or to the worker. One that has ended is no news.
-    fn unreachable(&mut self, why: &std::io::Error) -> Result<()> {
-        if why.raw_os_error() == Some(libc::ESRCH) {
-            return Ok(());
-        }
-        let text = format!(
-            "the rank can't reach its memory ({why}), which containers and kernel.yama.ptrace_scope may forbid \
-             (process_vm_readv, process_vm_writev)"
-        );
-        self.replace(Failure { lost: true, text, ..Failure::default() }, None, true)
-    }
-
-    /// Has the copy make a worker.
-    fn wake(&mut self) -> Result<()> {
-        let Some(copy) = &self.copy else { return Err(self.both_lost()) };
-        self.stage = Stage::Wakes(Instant::now());
-        self.generation += 1;
-        let told = self.it.wake.write_all(&order(copy.pid, self.generation));
-        told.map_err(|_| self.both_lost())
-    }
-
-    fn both_lost(&self) -> Error {
-        Error::new(format!("{} is lost, and so is its spare", self.name))
-    }
-
-    /// The copy has ended, which it does not by itself. Another one is made when there is time.
-    fn copy_ended(&mut self, kills: &Kills) -> Result<()> {
-        self.copy = None;
-        if matches!(self.stage, Stage::Wakes(_)) {
-            return Err(self.both_lost());
-        }
-        log::warning(format_args!("the spare of {} was killed{}", self.name, kills.since()));
-        Ok(())
-    }
-
-    /// The copy has made a worker.
-    fn awake(&mut self, pid: u32) -> Result<()> {
-        if pid == 0 {
-            let why = "its spare can't take over: there is no memory for another process";
-            return Err(Error::new(format!("{} is lost, and {why}", self.name)));
-        }
-        (self.it.pid, self.stage) = (pid as i32, Stage::Works);
-        self.vouch();
-        let Some(failure) = &self.failure else { return Ok(()) };
-        let mut reply = Vec::new();
-        reply::failed(&mut reply, 0, failure);
-        self.tell(&Packet::Fail(&reply))
-    }
-
-    /// True if the worker has ended; waits for that if it `waits`.
-    fn has_ended(&mut self, waits: bool) -> bool {
-        let flags = if waits { 0 } else { libc::WNOHANG };
-        // SAFETY: the process is a child of this one; no status is asked for.
-        if self.it.pid != 0 && unsafe { libc::waitpid(self.it.pid, std::ptr::null_mut(), flags) } != 0 {
-            forget_libomp(std::mem::take(&mut self.it.pid));
-        }
-        self.it.pid == 0
-    }
-
-    fn kill(&mut self) {
-        if self.it.pid != 0 {
-            kill(self.it.pid);
-            self.has_ended(true);
-        }
-    }
-}
 
 /// A transfer that is over.
 enum Over {
@@ -444,7 +58,6 @@ pub struct Relay {
     host_process: Option<OwnedFd>,
     pace: Pace,
     name: String,
-    keeps: bool,
     devices: Vec<Device>,
     /// Output that the host has not begun to take: device, generation, and the worker's
     /// number for it.
@@ -464,26 +77,8 @@ impl Relay {
         workers: Vec<Started>,
         spares: Spares,
     ) -> Relay {
-        let keeps = spares.count > 0;
-        let devices = workers.into_iter().enumerate().map(|(i, it)| Device {
-            name: format!("worker {i} of {name}"),
-            it,
-            generation: 0,
-            copy: None,
-            stage: Stage::Works,
-            journal: Journal::new(keeps, spares.journal),
-            asked: Vec::new(),
-            unsent: VecDeque::new(),
-            later: Vec::new(),
-            due: Vec::new(),
-            spares: spares.count,
-            crash: None,
-            failure: None,
-            ends: None,
-            held: None,
-            free_until: None,
-        });
-        let devices = devices.collect();
+        let workers = workers.into_iter().enumerate();
+        let devices = workers.map(|(i, it)| Device::new(format!("worker {i} of {name}"), it, spares)).collect();
         let (link, packet) = (Arc::new(link), vec![0; PACKET_MAX]);
         Relay {
             link,
@@ -491,7 +86,6 @@ impl Relay {
             host_process,
             pace,
             name,
-            keeps,
             devices,
             printing: VecDeque::new(),
             over: Arc::default(),
@@ -547,7 +141,7 @@ impl Relay {
             } else if self.devices.iter().all(|d| d.stage == Stage::Ended) && link.is_flushed() {
                 return Ok(());
             } else {
-                let waits = self.devices.iter().any(|d| !d.unsent.is_empty() || d.held.is_some());
+                let waits = self.devices.iter().any(Device::waits);
                 idle.pause(waits || link.has_bulk());
             }
             if pulse.elapsed() > PULSE {
@@ -577,7 +171,7 @@ impl Relay {
         for device in 0..self.devices.len() {
             moved |= self.listen(device)?;
             let prints = self.printing.iter().any(|p| p.0 == device);
-            moved |= self.devices[device].feed(self.keeps, prints)?;
+            moved |= self.devices[device].feed(prints)?;
             for reply in std::mem::take(&mut self.devices[device].due) {
                 self.forward(device, &reply)?;
             }
@@ -682,18 +276,12 @@ impl Relay {
             Reply::Records(_) => return self.forward(index, bytes),
             Reply::Output { .. } => return Err(Error::new(format!("{} prints without waiting", device.name))),
         };
-        if let Some(i) = device.asked.iter().position(|&asked| asked == seq) {
-            device.asked.swap_remove(i);
+        if device.was_asked(seq) {
             return self.forward(index, bytes);
         }
         match device.journal.answer(seq, bytes) {
             Answer::New => self.forward(index, bytes)?,
-            Answer::Later => {
-                device.later.push((seq, bytes.to_vec()));
-                if device.is_free() {
-                    device.release();
-                }
-            }
+            Answer::Later => device.postpone(seq, bytes),
             Answer::Known => {}
             Answer::Differs if device.failure.is_some() => {}
             Answer::Differs => return device.replace(not_the_same(), None, false),
@@ -713,7 +301,7 @@ impl Relay {
             Ok(bytes) => bytes,
             Err(e) => return device.unreachable(&e),
         };
-        let hash = if self.keeps { xxh3_64(&bytes) } else { 0 };
+        let hash = if device.keeps { xxh3_64(&bytes) } else { 0 };
         match device.journal.send(lane, hash) {
             Asked::Done(before) if before != hash && device.failure.is_none() => {
                 device.replace(not_the_same(), None, false)
@@ -882,51 +470,4 @@ fn not_the_same() -> Failure {
                 or on what is outside of the device), so that what was lost can't be done again; a smaller \
                 OMPTARGET_MPI_JOURNAL leaves less to be done again";
     Failure { lost: true, text: text.into(), ..Failure::default() }
-}
-
-/// What a socket's end that nobody has any more comes to.
-fn unless_closed<T>(closed: T) -> impl FnOnce(Error) -> Result<T> {
-    |e| if e == Error::Told { Ok(closed) } else { Err(e) }
-}
-
-/// The number of a message that tells a worker to end, if it does.
-fn ends(message: &[u8]) -> Option<u64> {
-    let (head, mut commands) = Commands::open(message).ok()?;
-    (head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))).then_some(head.seq)
-}
-
-fn kill(pid: i32) {
-    // SAFETY: plain numbers; the process is one that descends from this.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
-/// Copies from another process.
-fn read(pid: i32, at: u64, len: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes: Vec<u8> = Vec::with_capacity(len as usize);
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len as usize };
-    let remote = libc::iovec { iov_base: at as *mut _, iov_len: len as usize };
-    // SAFETY: the capacity was reserved; the system checks the other process's range.
-    let n = if len == 0 { 0 } else { unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } };
-    whole(n, len as usize)?;
-    // SAFETY: so many bytes were written.
-    unsafe { bytes.set_len(len as usize) };
-    Ok(bytes)
-}
-
-/// Copies to another process.
-fn write(pid: i32, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: at as *mut _, iov_len: bytes.len() };
-    // SAFETY: the bytes are only read; the system checks the other process's range.
-    let n = if bytes.is_empty() { 0 } else { unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) } };
-    whole(n, bytes.len())
-}
-
-/// What a system call that has copied `n` bytes of `len` comes to.
-fn whole(n: isize, len: usize) -> std::io::Result<()> {
-    match usize::try_from(n) {
-        Ok(n) if n == len => Ok(()),
-        Ok(n) => Err(std::io::Error::other(format!("only {n} of {len} bytes"))),
-        Err(_) => Err(std::io::Error::last_os_error()),
-    }
 }
