@@ -456,7 +456,7 @@ impl Engine {
     fn give_up(&self, port: &Port, silent: Duration) -> ! {
         log::error(format_args!(
             "{} has not answered for {:.0} s, not even whether it is there, while the program waited for {}: \
-             it is stopped, dead or cut off from here; ending the job (OMPTARGET_MPI_HEARTBEAT sets after how many \
+             it is stopped, dead or cut off from here, or MPI keeps it waiting for one that is; ending the job (OMPTARGET_MPI_HEARTBEAT sets after how many \
              silent seconds a device is asked, 0 never)",
             port.name,
             silent.as_secs_f64(),

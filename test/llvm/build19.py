@@ -55,6 +55,7 @@ def build(mpi, plugins):
         log, "cmake", "-G", "Ninja", "-S", place / "source" / "offload", "-B", work,
         f"-DLIBOMPTARGET_PLUGINS_TO_BUILD={plugins}",
         f"-DMPI_C_COMPILER=mpicc.{mpi}",
+        f"-DOMPTARGET_MPI_CARGO_DIR={place / f'cargo-{mpi}'}",
         f"-DCMAKE_INSTALL_PREFIX={prefix}",
         "-DCMAKE_C_COMPILER=clang-19", "-DCMAKE_CXX_COMPILER=clang++-19",
         "-DLLVM_DIR=/usr/lib/llvm-19/lib/cmake/llvm",
