@@ -57,7 +57,7 @@ pub struct Device {
     asked: Vec<u64>,
     /// Packets for which there was no room.
     unsent: VecDeque<Vec<u8>>,
-    /// Replies that wait for a copy ([`Answer::Later`]), and those that the host gets next.
+    /// Replies that wait for a copy ([`super::journal::Answer::Later`]), and those that the host gets next.
     later: Vec<(u64, Vec<u8>)>,
     pub due: Vec<Vec<u8>>,
     /// It may be replaced, so that what it gets is kept.

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - A copy is made only while the worker has nothing to do, or nothing yet: what it has
-//!   done before is in the copy, what comes after is in the [`Journal`].
+//!   done before is in the copy, what comes after is in the [`journal`].
 //! - What the program was told once stays: a replay that gives something else fails.
 
 mod device;

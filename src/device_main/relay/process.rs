@@ -21,9 +21,9 @@ pub struct Started {
 
 /// What a worker has been started with.
 pub struct Birth {
-    /// See [`super::worker::Worker`].
+    /// See [`crate::device_main::worker::Worker`].
     pub socket: OwnedFd,
-    /// See [`super::worker::Worker`].
+    /// See [`crate::device_main::worker::Worker`].
     pub wake: File,
     /// The bell of its own.
     pub bell: Bell,
