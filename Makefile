@@ -4,12 +4,14 @@
 #
 #   make [MPI=openmpi|mpich] [DEBUG=1]   build into build/$(MPI), a folder laid out
 #                                        like an install prefix (with DEBUG=1:
-#                                        build/$(MPI)-debug)
+#                                        build/$(MPI)-debug; with TINY=1: a debug build with tiny
+#                                        limits, for tests, build/$(MPI)-tiny)
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
 #   make setup                           install what Debian 12 lacks for all this
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)
+#   make check-all                       every suite there is, some of them long
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
@@ -30,13 +32,14 @@ SOAK_SECONDS ?= 600
 ROUNDS ?= 3
 TIMES ?= 3
 
-build := build/$(MPI)$(if $(DEBUG),-debug)
+build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))
 cargo-dir := build/cargo/$(MPI)
-cargo-out := $(cargo-dir)/$(if $(DEBUG),debug,release)
-plugin-out := $(cargo-dir)/$(if $(DEBUG),debug,plugin)
+debug := $(or $(DEBUG),$(TINY))
+cargo-out := $(cargo-dir)/$(if $(debug),debug,release)
+plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo bench check check-faults check-llvm19 soak sanitize fmt lint fuzz clean
+.PHONY: all install setup demo bench check check-all check-faults check-llvm19 soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -65,8 +68,8 @@ endef
 # Always calls cargo, which knows best what is out of date. The library by itself: see
 # Cargo.toml.
 all:
-	$(cargo) build --locked --bins $(if $(DEBUG),--lib,--release)
-	$(if $(DEBUG),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib)
+	$(cargo) build --locked --bins $(if $(TINY),--features tiny-limits) $(if $(debug),--lib,--release)
+	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib)
 	$(call lay-out,$(build))
 
 # Builds nothing, so that root needs no cargo for `sudo make install`.
@@ -90,6 +93,10 @@ bench:
 
 check: setup
 	@scripts/check $(SUITES)
+
+check-all:
+	@scripts/setup llvm19
+	@scripts/check everything
 
 check-faults: setup
 	@FAULT_TIMES=$(TIMES) scripts/check faults

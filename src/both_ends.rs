@@ -168,10 +168,10 @@ struct End {
 }
 
 impl Transport for End {
-    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         let net = &mut *self.net.lock();
         let request = net.call(self.rank)?;
-        let bytes = if synchronous || net.random(2) == 0 {
+        let bytes = if net.random(2) == 0 {
             net.lent.insert(request);
             Bytes::Lent { at: data, len, request }
         } else {
@@ -302,7 +302,7 @@ impl JobOf {
         let arena = |n: usize| start + n as u64 * ARENA..start + (n as u64 + 1) * ARENA;
         // The program's process would reserve these very addresses.
         let space = Arc::new(Space::at(0x5000_0000_0000 + (job << 13), 4096, case.devices)?);
-        let controls: Vec<_> = (0..case.devices).map(|n| Queue::new(0, n)).collect();
+        let controls: Vec<_> = (0..case.devices).map(|n| Queue::control(n)).collect();
         for (n, queue) in controls.iter().enumerate() {
             engine.control(queue, |w| w.push(Command::Start { at: arena(n).start, len: ARENA }))?;
         }

@@ -2,14 +2,12 @@
 //! What a device process's parent can still read when the process is gone: who it was, which
 //! kernels it ran, and their names. A page of memory that both share.
 
-use super::fault::SLOTS;
+use crate::base::limits::{NAMES, THREADS};
 use crate::base::{Error, Result, name};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes of names; what has no room has none. Memory comes with use only.
-const NAMES: usize = 1 << 20;
 /// Address and length in front of each name.
 const HEAD: usize = 12;
 
@@ -21,7 +19,7 @@ struct Apart(AtomicU64);
 #[repr(C)]
 pub struct Board {
     /// Of each thread that runs kernels the address of its kernel, or 0.
-    kernels: [Apart; SLOTS],
+    kernels: [Apart; THREADS],
     /// The device ends by itself.
     ending: AtomicBool,
     /// Device number and rank, both one more than they are; 0 if not known yet.
@@ -157,7 +155,7 @@ mod tests {
         board.add_names([(0x10, "__omp_offloading_3b_4c_old_l1"), (0x20, "two")].into_iter());
         board.forget_names();
         board.add_names([(0x10, "__omp_offloading_3b_4c_main_l12"), (0x20, "two")].into_iter());
-        for (slot, kernel) in [(0, 0x10), (5, 0x30), (SLOTS - 1, 0x10)] {
+        for (slot, kernel) in [(0, 0x10), (5, 0x30), (THREADS - 1, 0x10)] {
             board.kernel(slot).store(kernel, Ordering::Release);
         }
         assert_eq!(board.running(), ["main, line 12", "at 0x30"]);

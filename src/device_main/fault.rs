@@ -9,6 +9,7 @@
 
 use super::board::Board;
 use super::threads;
+use crate::base::limits::THREADS;
 use crate::base::{clock, name, node};
 use crate::wire::reply::Failure;
 use std::cell::Cell;
@@ -17,9 +18,6 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Most threads that run kernels at the same time.
-pub const SLOTS: usize = 32;
 
 /// Seconds after which a device ends itself if the fault could not be told: the
 /// faulting thread may hold a lock that telling needs.
@@ -30,9 +28,9 @@ const NULL_PAGE: u64 = 4096;
 const SI_KERNEL: c_int = 0x80;
 
 /// The messages that threads execute, by slot; whoever swaps one out owns it.
-static WORK: [AtomicPtr<c_void>; SLOTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS];
+static WORK: [AtomicPtr<c_void>; THREADS] = [const { AtomicPtr::new(ptr::null_mut()) }; THREADS];
 /// When their kernels began, if there is a limit to that.
-static BEGAN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+static BEGAN: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
 /// Where their kernels are written down; the process that this is of.
 static BOARD: OnceLock<&'static Board> = OnceLock::new();
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -100,7 +98,7 @@ pub fn use_slot(slot: usize) {
 /// starts.
 pub fn origin() -> usize {
     let mine = MINE.get();
-    if mine < SLOTS && kernel_of(mine) != 0 { mine } else { threads::origin() }
+    if mine < THREADS && kernel_of(mine) != 0 { mine } else { threads::origin() }
 }
 
 /// A kernel starts on the thread of this slot, as a part of `work`.
@@ -159,7 +157,7 @@ pub fn happened() -> bool {
 pub fn look_at_time(limit: Duration) {
     let (now, limit) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let late = |slot: &usize| kernel_of(*slot) != 0 && now.saturating_sub(BEGAN[*slot].load(Ordering::Relaxed)) > limit;
-    if let Some(slot) = (0..SLOTS).find(late) {
+    if let Some(slot) = (0..THREADS).find(late) {
         claim(Cause::Timeout, Some(slot), || ADDRESS.store(limit, Ordering::Relaxed));
     }
 }
@@ -303,10 +301,10 @@ fn claim(cause: Cause, slot: Option<usize>, details: impl FnOnce()) -> bool {
 /// to no kernel, or to another process.
 fn note(cause: Cause, details: impl FnOnce()) {
     let mine = MINE.get();
-    let (slot, in_team) = if mine < SLOTS { (mine, false) } else { (threads::origin(), true) };
+    let (slot, in_team) = if mine < THREADS { (mine, false) } else { (threads::origin(), true) };
     // SAFETY: getpid has no preconditions. A kernel may have forked.
     let is_device = PROCESS.load(Ordering::Relaxed) == unsafe { libc::getpid() };
-    if slot >= SLOTS || !is_device || (!in_team && kernel_of(slot) == 0) {
+    if slot >= THREADS || !is_device || (!in_team && kernel_of(slot) == 0) {
         return;
     }
     claim(cause, Some(slot), || {
@@ -440,7 +438,7 @@ pub fn start_anew() {
     // SAFETY: getpid has no preconditions.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     if let Some(board) = board() {
-        (0..SLOTS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));
+        (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));
     }
 }
 

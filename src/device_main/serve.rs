@@ -23,8 +23,9 @@ use super::role::Role;
 use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
 use super::watch::Watch;
-use super::work::Work;
+use super::work::{LONG_COPY, Work};
 use super::worker::Worker;
+use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY, THREADS};
 use crate::base::sync::disown;
 use crate::base::{Error, Result, clock, network, node};
 use crate::debug;
@@ -41,7 +42,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -49,18 +50,12 @@ use std::time::{Duration, Instant};
 const WATCH: Duration = Duration::from_micros(50);
 /// The watching thread rests when nothing has run for this long.
 const REST: Duration = Duration::from_millis(5);
-/// Output on its way before a running kernel's further output waits.
-const OUTPUT_AHEAD: usize = 4;
-/// The same for output that a reply must follow.
-const OUTPUT_BEFORE_REPLY: usize = 16;
 /// How often an idle device looks whether its host still lives.
 const PULSE: Duration = Duration::from_millis(250);
 /// How often at most a thread leaves the core that it shares with the host.
 const LEAVE: Duration = Duration::from_millis(1);
 /// Idle polls of the receiver between looks at what is no message.
 const LOOKS: u32 = 16;
-/// Copies within the device from this size on are something long.
-const LONG_COPY: u64 = 1 << 20;
 /// Kernels with no more arguments than this are called without a heap allocation.
 const FEW_ARGS: usize = 16;
 
@@ -81,6 +76,9 @@ pub struct Server {
     /// Ends the device, see [`quit`].
     quit: fn(i32) -> !,
     output: Mutex<Output>,
+    /// Bytes of it that were sent, and that the host has written.
+    printed: AtomicU64,
+    written: AtomicU64,
     /// What the process above reads.
     board: &'static Board,
     /// The device's own standard error.
@@ -160,6 +158,8 @@ impl Server {
             executor,
             quit,
             output: Mutex::new(output),
+            printed: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             stderr,
             schedule: Mutex::default(),
             ready: Mutex::default(),
@@ -192,7 +192,7 @@ impl Server {
     /// Starts a spare thread; false if there are as many as may be.
     fn add_thread(self: &Arc<Server>) -> bool {
         let slot = self.threads.fetch_add(1, Ordering::Relaxed);
-        if slot >= fault::SLOTS {
+        if slot >= THREADS {
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
@@ -348,9 +348,10 @@ impl Server {
         while me.receiving {
             let (progress, arrived) = self.drive();
             if let Some(work) = arrived.or_else(|| self.next_ready()) {
-                // Without a spare thread a long kernel would end all receiving; on a lost
-                // device none runs, and there may be no spare left.
-                if self.spares.load(Ordering::Relaxed) > 0 || self.lost.load(Ordering::Relaxed) {
+                // Without a spare thread a long kernel would end all receiving; but it may wait
+                // for data. On a lost device none runs, and there may be no spare left.
+                let has_spare = || self.spares.load(Ordering::Relaxed) > 0;
+                if has_spare() || !work.may_take_long() || self.lost.load(Ordering::Relaxed) {
                     // Before: nobody shall ring for a thread that is in a kernel.
                     idle.reset();
                     self.execute(me, work);
@@ -405,7 +406,7 @@ impl Server {
             self.end();
         }
         let more = |output: &Output| output.is_pending() || (idle.is_long() && output.has_grown());
-        if self.link.unfinished_synchronous() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
+        if self.output_ahead() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
             self.send_output(OUTPUT_AHEAD);
         }
         if self.lost.load(Ordering::Relaxed) && fault::none_runs() {
@@ -488,6 +489,9 @@ impl Server {
                     work.reply.extend_from_slice(&left.to_le_bytes());
                 }
                 Command::Shutdown => ends = true,
+                Command::Printed { bytes } => {
+                    self.written.fetch_add(bytes, Ordering::Relaxed);
+                }
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
         }
@@ -559,9 +563,9 @@ impl Server {
     /// the next look is soon.
     #[cold]
     fn copy(self: &Arc<Server>, me: &mut Me, worker: &Worker) {
-        // The rank would answer for these to this process alone: what is passed on of an image, or
-        // printed, is a part of no message that it waits for.
-        if self.link.has_bulk() || self.link.unfinished_synchronous() > 0 || fault::happened() {
+        // The rank would answer for these to this process alone: what is passed on of an image is
+        // a part of no message that it waits for.
+        if self.link.has_bulk() || fault::happened() {
             return;
         }
         // In the copy there is but this thread, and no lock must be one of another's.
@@ -605,6 +609,12 @@ impl Server {
         self.add_thread();
     }
 
+    /// Printed bytes that the host has not written, as far as is known here. (A worker that does
+    /// again what it has done may hear that they were written before it prints them.)
+    fn output_ahead(&self) -> usize {
+        self.printed.load(Ordering::Relaxed).saturating_sub(self.written.load(Ordering::Relaxed)) as usize
+    }
+
     /// Sends what was printed and not sent; with [`OUTPUT_AHEAD`] only as much as the
     /// host takes.
     fn send_output(&self, limit: usize) {
@@ -614,11 +624,14 @@ impl Server {
         loop {
             let mut message = self.link.buffer();
             match output.take(&mut message, reply::begin_output) {
-                Ok(true) => self.link.send_synchronous(self.host, message).unwrap_or_else(|e| self.die(&e)),
+                Ok(true) => {
+                    self.printed.fetch_add((message.len() - reply::OUTPUT_LEN) as u64, Ordering::Relaxed);
+                    self.link.send(self.host, message).unwrap_or_else(|e| self.die(&e));
+                }
                 Ok(false) => return self.link.recycle(message),
                 Err(e) => self.die(&e.context("reading what a region printed")),
             }
-            while self.link.unfinished_synchronous() >= limit {
+            while self.output_ahead() >= limit {
                 if limit == OUTPUT_AHEAD {
                     return;
                 }
@@ -785,6 +798,7 @@ impl Server {
                 | Command::Watch { .. }
                 | Command::Clock
                 | Command::Recall
+                | Command::Printed { .. }
                 | Command::Shutdown,
             ) => {
                 return Err(Error::new("the host put a command for the device into a queue"));
@@ -905,7 +919,7 @@ impl Server {
         image: u32,
         (parcel, mut room): (Parcel, MmapMut),
         from: Peer,
-        to: [Option<u32>; 2],
+        to: [Option<(u32, u32)>; 2],
     ) -> Result<()> {
         let parcel = Arc::new(parcel);
         let event = Self::transfer(&mut work, Kind::Image, room.len() as u64, from);
@@ -917,8 +931,8 @@ impl Server {
             // SAFETY: the part lies within `room`, which is kept until all parts are there.
             let span = unsafe { Span::new(start.add(part.start), part.len()) };
             let done: OnDone = Box::new(move |result| {
-                for rank in to.into_iter().flatten() {
-                    let peer = Peer { rank: rank as usize, ..from }.nth(i);
+                for (rank, tag) in to.into_iter().flatten() {
+                    let peer = Peer { rank: rank as usize, tag }.nth(i);
                     server.pass_on(&parcel, part.clone(), peer, result.is_ok());
                 }
                 let mut left = left.lock();

@@ -4,8 +4,11 @@
 use super::schedule::Item;
 use super::watch::Notes;
 use crate::base::{Error, Result};
-use crate::wire::command::{Commands, Head};
+use crate::wire::command::{Command, Commands, Head};
 use crate::wire::reply::{self, Failure};
+
+/// Copies within the device from this size on are something long.
+pub const LONG_COPY: u64 = 1 << 20;
 
 /// See the module.
 pub struct Work {
@@ -33,6 +36,21 @@ impl Work {
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
         Ok(Box::new(Work { head, message, position, reply, failure: None, notes }))
+    }
+
+    /// True if what is left of the message may take long.
+    pub fn may_take_long(&self) -> bool {
+        let mut rest = Commands::resume(&self.message, self.position);
+        while let Ok(Some(command)) = rest.take() {
+            match command {
+                Command::Launch { .. } | Command::Load { .. } | Command::Move { .. } | Command::Unload { .. } => {
+                    return true;
+                }
+                Command::Copy { len, .. } if len >= LONG_COPY => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Nothing more of the message is executed; the first reason stays.

@@ -181,7 +181,7 @@ pub struct Channel {
     inbox: VecDeque<Vec<u8>>,
     /// What is done of that which the rank was asked for, with its bytes.
     done: FxHashMap<u64, usize>,
-    next: u32,
+    next: u64,
     packet: Vec<u8>,
 }
 
@@ -199,8 +199,8 @@ impl Channel {
         Channel { worker, host, posted, inbox, done, next: 0, packet: vec![0; PACKET_MAX] }
     }
 
-    fn number(&mut self) -> u32 {
-        self.next = self.next.wrapping_add(1);
+    fn number(&mut self) -> u64 {
+        self.next += 1;
         self.next
     }
 
@@ -214,7 +214,7 @@ impl Channel {
             match packet {
                 Packet::Message(bytes) => self.inbox.push_back(bytes.to_vec()),
                 Packet::Done { id, len } => {
-                    self.done.insert(u64::from(id), len as usize);
+                    self.done.insert(id, len as usize);
                 }
                 Packet::Copy => self.worker.wanted.store(true, Ordering::Relaxed),
                 Packet::Fail(reply) => {
@@ -230,19 +230,14 @@ impl Channel {
 }
 
 impl Transport for Channel {
-    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
-        let id = self.number();
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         if tag != TAG_MESSAGE {
-            let (rank, at, len) = (to as u32, data as u64, len as u64);
+            let (id, rank, at, len) = (self.number(), to as u32, data as u64, len as u64);
             self.worker.send(&Packet::Send { id, rank, tag, at, len })?;
-            return Ok(Request(id.into()));
+            return Ok(Request(id));
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };
-        if synchronous {
-            self.worker.send(&Packet::Synchronous { id, bytes })?;
-            return Ok(Request(id.into()));
-        }
         self.worker.send(&Packet::Message(bytes))?;
         Ok(DONE)
     }
@@ -254,9 +249,9 @@ impl Transport for Channel {
                 let (rank, at, len) = (rank as u32, data as u64, len as u64);
                 self.worker.send(&Packet::Receive { id, rank, tag, at, len })?;
             }
-            None => self.posted.push_back((id.into(), data)),
+            None => self.posted.push_back((id, data)),
         }
-        Ok(Request(id.into()))
+        Ok(Request(id))
     }
 
     fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {

@@ -11,8 +11,9 @@ pub mod meet;
 mod sleepers;
 
 use crate::base::deadline::{Deadline, end, end_launcher};
+use crate::base::limits::{FRAMED, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
 use crate::base::{Error, Result};
-use crate::mpi::{BULK_TAGS, Mpi, Received, Request, TAG_BULK, TAG_MESSAGE};
+use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
 use bell::Bells;
 use idle::{Idle, Pace};
@@ -21,17 +22,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Receives for messages that are posted ahead.
-const POSTED: usize = 8;
-/// Messages of up to this many bytes are sent in frames, see [`Link::new`].
-const FRAMED: usize = 16 << 10;
-/// Pieces of one bulk transfer that are under way at once.
-const WINDOW: usize = 4;
 /// How long the transport may take to end all ranks.
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Message buffers kept for reuse, and how many of them only who drives can reach.
-const SPARES: usize = 64;
-const OWN_SPARES: usize = 8;
 
 /// What moves the bytes: MPI in a job, queues in memory in tests.
 pub trait Transport: Send {
@@ -42,7 +34,7 @@ pub trait Transport: Send {
     ///
     /// # Safety
     /// `data[..len]` stays valid and unchanged until the request is done.
-    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request>;
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request>;
 
     /// Starts a receive; see [`Mpi::receive`].
     ///
@@ -70,9 +62,9 @@ pub trait Transport: Send {
 }
 
 impl Transport for Mpi {
-    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, synchronous: bool) -> Result<Request> {
+    unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         // SAFETY: the caller's promise.
-        unsafe { Mpi::send(self, to, tag, data, len, synchronous) }
+        unsafe { Mpi::send(self, to, tag, data, len) }
     }
     unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
         // SAFETY: the caller's promise.
@@ -97,21 +89,17 @@ impl Transport for Mpi {
 pub struct Peer {
     /// The other rank.
     pub rank: usize,
-    /// The tag that both sides use for this transfer, see [`bulk_tag`].
+    /// The tag that both sides use for this transfer, and for no other one between the same two
+    /// ranks while it is under way: both ends post their pieces without knowing of the other
+    /// end's order.
     pub tag: u32,
 }
 
 impl Peer {
     /// The peer of the `i`-th of several transfers that were named together.
     pub fn nth(self, i: usize) -> Peer {
-        Peer { tag: bulk_tag(u64::from(self.tag.saturating_sub(TAG_BULK)) + i as u64), ..self }
+        Peer { tag: self.tag.saturating_add(i as u32), ..self }
     }
-}
-
-/// The tag of the `n`-th bulk transfer of a job. Transfers between two ranks match in
-/// order, so reuse after all tags were used does no harm.
-pub fn bulk_tag(n: u64) -> u32 {
-    TAG_BULK + (n % u64::from(BULK_TAGS)) as u32
 }
 
 /// Memory of a bulk transfer that the submitter promised to keep.
@@ -160,7 +148,7 @@ struct Bulk {
 }
 
 enum Job {
-    Message { to: usize, bytes: Vec<u8>, synchronous: bool },
+    Message { to: usize, bytes: Vec<u8> },
     Bulk(Bulk),
 }
 
@@ -174,8 +162,6 @@ struct State {
     /// Messages that may still be read from their buffers, the oldest first.
     /// Of one in frames the last has the buffer.
     sends: VecDeque<(Request, Vec<u8>)>,
-    /// Output that the host has not begun to take.
-    synchronous: VecDeque<(Request, Vec<u8>)>,
     bulk: Vec<Bulk>,
     broken: Option<Error>,
     /// By rank, the beginning of a message that comes in frames.
@@ -195,7 +181,8 @@ pub struct Link {
     unfinished_bulk: AtomicUsize,
     /// Of each rank.
     traffic: Vec<Traffic>,
-    unfinished_synchronous: AtomicUsize,
+    /// How often somebody has driven.
+    rounds: AtomicU64,
     bells: Bells,
     frames: Vec<usize>,
 }
@@ -237,7 +224,6 @@ impl Link {
             posted: VecDeque::new(),
             read: Vec::new(),
             sends: VecDeque::new(),
-            synchronous: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
             begun: vec![Vec::new(); frames.len()],
@@ -254,7 +240,7 @@ impl Link {
             fragment,
             unfinished_bulk: AtomicUsize::new(0),
             traffic: frames.iter().map(|_| Traffic::default()).collect(),
-            unfinished_synchronous: AtomicUsize::new(0),
+            rounds: AtomicU64::new(0),
             bells,
             frames,
         })
@@ -282,7 +268,7 @@ impl Link {
     #[inline]
     pub fn recycle(&self, mut buffer: Vec<u8>) {
         let mut spares = self.spares.lock();
-        if spares.len() < SPARES && buffer.capacity() > 0 {
+        if spares.len() < SPARE_BUFFERS && buffer.capacity() > 0 {
             buffer.clear();
             spares.push(buffer);
         }
@@ -294,16 +280,7 @@ impl Link {
     /// The transport is broken.
     #[inline]
     pub fn send(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
-        self.submit(Job::Message { to, bytes, synchronous: false })
-    }
-
-    /// Sends a message that counts as unfinished until the receiver begins to take it.
-    ///
-    /// # Errors
-    /// The transport is broken.
-    pub fn send_synchronous(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
-        self.unfinished_synchronous.fetch_add(1, Relaxed);
-        self.submit(Job::Message { to, bytes, synchronous: true })
+        self.submit(Job::Message { to, bytes })
     }
 
     /// Sends bulk data.
@@ -352,9 +329,9 @@ impl Link {
         traffic.map_or((0, 0), |t| (t.moved.load(Relaxed), t.unfinished.load(Relaxed)))
     }
 
-    /// Synchronous messages that their receivers have not begun to take.
-    pub fn unfinished_synchronous(&self) -> usize {
-        self.unfinished_synchronous.load(Relaxed)
+    /// Changes whenever a thread has looked for what other ranks sent.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Relaxed)
     }
 
     #[inline]
@@ -389,21 +366,20 @@ impl Link {
     #[inline]
     fn start(&self, state: &mut State, job: Job) -> Result<()> {
         match job {
-            Job::Message { to, bytes, synchronous } => {
-                let list = if synchronous { &mut state.synchronous } else { &mut state.sends };
+            Job::Message { to, bytes } => {
                 let frame = self.frames.get(to).copied().filter(|_| bytes.len() <= FRAMED).unwrap_or(usize::MAX);
                 let mut rest = bytes.as_slice();
                 while rest.len() >= frame {
                     let (now, later) = rest.split_at(frame);
                     // SAFETY: as below.
-                    let request = unsafe { state.transport.send(to, TAG_MESSAGE, now.as_ptr(), frame, synchronous)? };
-                    list.push_back((request, Vec::new()));
+                    let request = unsafe { state.transport.send(to, TAG_MESSAGE, now.as_ptr(), frame)? };
+                    state.sends.push_back((request, Vec::new()));
                     rest = later;
                 }
                 // SAFETY: the vector moves into its list, which does not move its bytes, and
                 // stays there untouched until this and earlier requests are done.
-                let request = unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), rest.len(), synchronous)? };
-                list.push_back((request, bytes));
+                let request = unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), rest.len())? };
+                state.sends.push_back((request, bytes));
                 self.bells.ring(to);
             }
             Job::Bulk(mut bulk) => {
@@ -434,24 +410,17 @@ impl Link {
     fn drive_locked(&self, state: &mut State, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
         self.start_outbox(state)?;
         state.post_again()?;
+        self.rounds.store(self.rounds.load(Relaxed).wrapping_add(1), Relaxed);
         let mut progress = Progress::None;
         while let Some((request, _)) = state.sends.front_mut() {
             if state.transport.test(request)?.is_none() {
                 break;
             }
             let (_, buffer) = state.sends.pop_front().expect("there is a front");
-            if state.spares.len() >= OWN_SPARES {
+            if state.spares.len() >= OWN_SPARE_BUFFERS {
                 self.recycle(buffer);
             } else if buffer.capacity() > 0 {
                 state.spares.push(buffer);
-            }
-        }
-        while let Some((request, _)) = state.synchronous.front_mut() {
-            if state.transport.test(request)?.is_none() {
-                break;
-            }
-            if state.synchronous.pop_front().is_some_and(|(_, buffer)| buffer.capacity() > 0) {
-                self.unfinished_synchronous.fetch_sub(1, Relaxed);
             }
         }
         if !state.bulk.is_empty() && self.drive_bulk(state)? {
@@ -502,8 +471,7 @@ impl Link {
             }
             transfer.start_pieces(&mut **transport, self.fragment)?;
             if transfer.pieces.is_empty() {
-                // Not swap_remove: transfers with equal tags must start in their order.
-                let transfer = bulk.remove(i);
+                let transfer = bulk.swap_remove(i);
                 self.unfinished_bulk.fetch_sub(1, Relaxed);
                 if let Some(traffic) = traffic {
                     traffic.unfinished.fetch_sub(1, Relaxed);
@@ -521,10 +489,7 @@ impl Link {
     /// True if nothing submitted is still to be sent.
     pub fn is_flushed(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
-        self.outbox_len.load(Relaxed) == 0
-            && state.sends.is_empty()
-            && state.synchronous.is_empty()
-            && state.bulk.is_empty()
+        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
     }
 
     /// Ends the transport together with the other ranks. Messages that were received in
@@ -586,8 +551,8 @@ impl Bulk {
             // piece touches no memory.
             let request = unsafe {
                 match self.way {
-                    Way::Out => transport.send(rank, tag, at, len, false)?,
-                    Way::OutEmpty => transport.send(rank, tag, std::ptr::dangling(), 0, false)?,
+                    Way::Out => transport.send(rank, tag, at, len)?,
+                    Way::OutEmpty => transport.send(rank, tag, std::ptr::dangling(), 0)?,
                     Way::In => transport.receive(Some(rank), tag, at, len)?,
                 }
             };
@@ -601,6 +566,7 @@ impl Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mpi::TAG_BULK;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -623,7 +589,7 @@ mod tests {
     const SENT: u64 = u64::MAX;
 
     impl Transport for Memory {
-        unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize, _: bool) -> Result<Request> {
+        unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(data, len) }.to_vec();
             self.mail.lock()[to].push_back((self.rank, tag, bytes));
@@ -698,7 +664,7 @@ mod tests {
             };
             // SAFETY: both outlive the transfer, which ends below.
             let (out, room) = unsafe { (Span::new(from.as_ptr().cast_mut(), len), Span::new(to.as_mut_ptr(), len)) };
-            let tag = bulk_tag(9);
+            let tag = TAG_BULK + 9;
             links[1].receive_bulk(Peer { rank: 0, tag }, room, count()).unwrap();
             links[0].send_bulk(Peer { rank: 1, tag }, out, count()).unwrap();
             while done.load(Relaxed) < 2 {

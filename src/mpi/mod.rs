@@ -7,6 +7,7 @@
 //! MPI itself starts and ends it; then it must be `MPI_THREAD_MULTIPLE`.
 
 use crate::base::deadline::end;
+use crate::base::limits::BULK_TAGS;
 use crate::base::{Error, Result};
 use mpi_sys as sys;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -17,8 +18,10 @@ use std::ptr;
 pub const TAG_MESSAGE: u32 = 1;
 /// First tag of bulk data.
 pub const TAG_BULK: u32 = 2;
-/// Number of tags for bulk data: MPI guarantees tags up to 32767.
-pub const BULK_TAGS: u32 = 32_767 - TAG_BULK;
+
+/// The largest tag that every MPI has (MPI 4.1, 9.1.2).
+const TAG_MAX: u32 = 32_767;
+const _: () = assert!(TAG_BULK + BULK_TAGS <= TAG_MAX + 1);
 
 /// How many bytes this library sends to a rank on its own node without asking it first.
 /// No MPI call tells; measured with messages of growing size: the round trip of 4032 bytes
@@ -391,8 +394,7 @@ impl Mpi {
         Ok(all)
     }
 
-    /// Starts a send. With `synchronous` it is done only when the receiver has begun to
-    /// take it.
+    /// Starts a send.
     ///
     /// # Errors
     /// As MPI says.
@@ -400,20 +402,12 @@ impl Mpi {
     /// # Safety
     /// `data[..len]` stays valid and unchanged until the request is done.
     #[inline]
-    pub unsafe fn send(
-        &mut self,
-        to: usize,
-        tag: u32,
-        data: *const u8,
-        len: usize,
-        synchronous: bool,
-    ) -> Result<Request> {
+    pub unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         // SAFETY: the caller answers for the buffer; the request is filled by MPI.
         unsafe {
-            let call = if synchronous { sys::MPI_Issend } else { sys::MPI_Isend };
             let mut request = sys::RSMPI_REQUEST_NULL;
             let (n, byte) = (count(len)?, sys::RSMPI_UINT8_T);
-            ok("MPI_Isend", call(data.cast(), n, byte, to as c_int, tag as c_int, self.comm, &mut request))?;
+            ok("MPI_Isend", sys::MPI_Isend(data.cast(), n, byte, to as c_int, tag as c_int, self.comm, &mut request))?;
             Ok(Request::pack(request))
         }
     }

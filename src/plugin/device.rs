@@ -3,9 +3,11 @@
 
 use super::arena::Arena;
 use super::engine::{Engine, Port, Target};
+use super::flight::Extra;
 use super::image::{Entry, Loaded};
-use super::queue::{Event, Open, Queue};
+use super::queue::{Event, Ids, Open, Queue};
 use super::space::{Reservation, Space};
+use super::tags::Lease;
 use super::watch::{Journal, What};
 use crate::base::{Error, Result, clock, elf, node};
 use crate::debug;
@@ -17,7 +19,6 @@ use crate::wire::{INLINE_MAX, MESSAGE_MAX};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often an image may be moved before the device's addresses are given up on.
@@ -37,7 +38,7 @@ pub struct Device {
     journal: Mutex<Journal>,
     /// For what concerns the whole device.
     pub control: Arc<Queue>,
-    next_queue: AtomicU32,
+    queue_ids: Arc<Ids>,
 }
 
 impl Device {
@@ -61,7 +62,7 @@ impl Device {
             idle_queues: Mutex::default(),
             journal: Mutex::default(),
             control,
-            next_queue: AtomicU32::new(1),
+            queue_ids: Arc::default(),
         }
     }
 
@@ -160,15 +161,11 @@ impl Device {
 
     /// A queue that nobody uses.
     pub fn queue(&self) -> Arc<Queue> {
-        self.idle_queues.lock().pop().unwrap_or_else(|| Queue::new(self.new_queue_id(), self.number))
+        self.idle_queues.lock().pop().unwrap_or_else(|| self.new_queue())
     }
 
-    /// Any number but that of the control queue.
-    fn new_queue_id(&self) -> u32 {
-        match self.next_queue.fetch_add(1, Ordering::Relaxed) {
-            0 => self.new_queue_id(),
-            id => id,
-        }
+    fn new_queue(&self) -> Arc<Queue> {
+        Queue::new(&self.queue_ids, self.number)
     }
 
     fn release(&self, queue: Arc<Queue>) {
@@ -288,7 +285,7 @@ impl Device {
     pub fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
         self.flush(queue)?;
         self.engine.poll()?;
-        if !queue.is_idle() {
+        if !self.engine.is_done(queue) {
             self.engine.looked_in_vain();
             return Ok(false);
         }
@@ -371,16 +368,32 @@ impl Device {
                 Ok(())
             });
         }
-        let mut open = queue.open.lock();
         let at = self.stamp();
-        let peer = self.engine.next_transfer(self.port().rank);
-        let rank = self.engine.rank as u32;
-        self.push(queue, &mut open, Command::Receive { to, len: size, rank, tag: peer.tag })?;
-        self.note(&mut open, at, What::Submit(size));
-        self.engine.close(queue, &mut open)?;
+        let (here, there) = (self.engine.rank, self.port().rank);
+        let lease = self.engine.lease(here, there, 1)?;
+        let (rank, tag) = (here as u32, lease.tag());
         // SAFETY: the caller's promise; a send does not write to it.
         let span = unsafe { Span::new(from.cast_mut(), size as usize) };
-        self.engine.bulk(queue, peer, span, true)
+        let mut open = queue.open.lock();
+        self.push(queue, &mut open, Command::Receive { to, len: size, rank, tag })?;
+        self.note(&mut open, at, What::Submit(size));
+        self.close_with_bulk(queue, &mut open, (Peer { rank: there, tag }, lease), span, true)
+    }
+
+    /// Sends the open message, the last command of which names a bulk transfer with the program,
+    /// and starts that.
+    fn close_with_bulk(
+        &self,
+        queue: &Arc<Queue>,
+        open: &mut Open,
+        (peer, lease): (Peer, Arc<Lease>),
+        span: Span,
+        to_device: bool,
+    ) -> Result<()> {
+        open.extra = Extra { transfers: 1, elsewhere: false };
+        open.lease = Some(lease.clone());
+        self.engine.close(queue, open)?;
+        self.engine.bulk((queue, open.last), (peer, lease), span, to_device)
     }
 
     /// Repeats a pattern all over `size` bytes of the device, as a part of `queue`.
@@ -422,21 +435,23 @@ impl Device {
         if !self.knows(from, size) {
             return self.unknown(queue, "read from", from, size, read);
         }
-        let mut open = queue.open.lock();
-        let at = self.stamp();
         if size as usize <= INLINE_MAX {
+            let mut open = queue.open.lock();
+            let at = self.stamp();
             read(queue, &mut open, 0, size)?;
             self.note(&mut open, at, What::Retrieve(size));
             return Ok(());
         }
-        let peer = self.engine.next_transfer(self.port().rank);
+        let at = self.stamp();
+        let (here, there) = (self.engine.rank, self.port().rank);
+        let lease = self.engine.lease(there, here, 1)?;
+        let (rank, tag) = (here as u32, lease.tag());
         // SAFETY: the caller's promise.
         let span = unsafe { Span::new(to, size as usize) };
-        self.engine.bulk(queue, peer, span, false)?;
-        let rank = self.engine.rank as u32;
-        self.push(queue, &mut open, Command::Send { from, len: size, rank, tag: peer.tag })?;
+        let mut open = queue.open.lock();
+        self.push(queue, &mut open, Command::Send { from, len: size, rank, tag })?;
         self.note(&mut open, at, What::Retrieve(size));
-        self.engine.close(queue, &mut open)
+        self.close_with_bulk(queue, &mut open, (Peer { rank: there, tag }, lease), span, false)
     }
 
     /// A copy where only the device can tell whether the address is valid (a kernel's
@@ -502,16 +517,21 @@ impl Device {
                 return Err(Error::new(format!("can't copy {size} bytes at {at:#x}: not within the memory of {name}")));
             }
         }
-        let mut open = queue.open.lock();
         let at = self.stamp();
         if self.number == other.number {
+            let mut open = queue.open.lock();
             self.push(queue, &mut open, Command::Copy { to, from, len: size })?;
             self.note(&mut open, at, What::Exchange(size));
             return Ok(());
         }
-        let Peer { rank, tag } = self.engine.next_transfer(other.port().rank);
-        self.push(queue, &mut open, Command::Send { from, len: size, rank: rank as u32, tag })?;
+        let (here, there) = (self.port().rank, other.port().rank);
+        let lease = self.engine.lease(here, there, 1)?;
+        let tag = lease.tag();
+        let mut open = queue.open.lock();
+        self.push(queue, &mut open, Command::Send { from, len: size, rank: there as u32, tag })?;
         self.note(&mut open, at, What::Exchange(size));
+        open.extra = Extra { transfers: 0, elsewhere: true };
+        open.lease = Some(lease);
         self.engine.close(queue, &mut open)?;
         // The other end is a queue of its own there: nothing that the other device has
         // to do holds the transfer up, and `queue` is complete when both ends are. The same
@@ -519,14 +539,13 @@ impl Device {
         // overtake each other, and both may go to one place.
         let known = open.ends.iter().find(|end| end.port == other.number).cloned();
         let end = known.unwrap_or_else(|| {
-            let end = Queue::new(other.new_queue_id(), other.number);
+            let end = other.new_queue();
             open.ends.push(end.clone());
             end
         });
         let received = &mut *end.open.lock();
-        let rank = self.port().rank as u32;
-        other.push(&end, received, Command::Receive { to, len: size, rank, tag })?;
-        self.engine.close_for(&end, received, queue)
+        other.push(&end, received, Command::Receive { to, len: size, rank: here as u32, tag })?;
+        self.engine.close_for(&end, received, queue, Some((queue.port, open.last)))
     }
 
     // ---- kernels ---------------------------------------------------------------
@@ -566,18 +585,20 @@ impl Device {
     // ---- images ----------------------------------------------------------------
 
     /// Starts what brings an image to the device, from a rank, and from here on to others;
-    /// returns the message that is done when it is there, and its queue.
+    /// returns the message that is done when it is there, and its queue. `transfers` are those of
+    /// which the program is the other end.
     ///
     /// # Errors
     /// The link is broken.
     pub fn receive_image(
         &self,
         image: u32,
-        from: Peer,
+        (from, lease, transfers): (Peer, Arc<Lease>, u32),
         (len, libraries): (u64, u64),
-        to: [Option<u32>; 2],
+        to: [Option<(u32, u32)>; 2],
     ) -> Result<(u64, Arc<Queue>)> {
-        self.apart(&[Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to }])
+        let command = Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to };
+        self.apart(&[command], (Some(lease), Extra { transfers, elsewhere: false }))
     }
 
     /// Loads the image that message `received` brings and returns the addresses of the
@@ -703,15 +724,17 @@ impl Device {
         if self.port().alive().is_err() {
             return Ok(None);
         }
-        let (_, queue) = self.apart(&[Command::Wait { seq: received }, Command::Unload { image: id }])?;
+        let (_, queue) =
+            self.apart(&[Command::Wait { seq: received }, Command::Unload { image: id }], Default::default())?;
         Ok(Some(queue))
     }
 
     /// Sends commands as a queue of their own; the number of the message, and the queue.
-    fn apart(&self, commands: &[Command<'_>]) -> Result<(u64, Arc<Queue>)> {
-        let queue = Queue::new(self.new_queue_id(), self.number);
+    fn apart(&self, commands: &[Command<'_>], bulk: (Option<Arc<Lease>>, Extra)) -> Result<(u64, Arc<Queue>)> {
+        let queue = self.new_queue();
         let mut open = queue.open.lock();
         commands.iter().try_for_each(|&c| self.push(&queue, &mut open, c))?;
+        (open.lease, open.extra) = bulk;
         self.engine.close(&queue, &mut open)?;
         let message = open.last;
         drop(open);
@@ -731,7 +754,9 @@ impl Device {
     /// The link is broken.
     pub fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
         match self.engine.settle(event, Some(queue))? {
-            Some((port, seq)) if port == queue.port => self.push(queue, &mut queue.open.lock(), Command::Wait { seq }),
+            Some((port, seq)) if port == queue.port && !self.port().is_split(seq) => {
+                self.push(queue, &mut queue.open.lock(), Command::Wait { seq })
+            }
             // Devices do not know each other's events. libomptarget never asks for this.
             Some(_) => self.sync_event(event),
             None => Ok(()),
@@ -747,7 +772,7 @@ impl Device {
         self.engine.poll()?;
         let port = &self.engine.ports[port];
         port.alive()?;
-        let complete = port.is_complete(seq) && !self.engine.link.has_bulk();
+        let complete = port.is_complete(seq);
         if !complete {
             self.engine.looked_in_vain();
         }
@@ -761,8 +786,7 @@ impl Device {
     pub fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
         if let Some((port, seq)) = self.engine.settle(event, None)? {
             let port = &self.engine.ports[port];
-            // Its message's data may still be on its way to the host.
-            self.engine.wait_until(None, &|| port.is_complete(seq) && !self.engine.link.has_bulk())?;
+            self.engine.wait_until(None, &|| port.is_complete(seq))?;
             port.alive()?;
         }
         Ok(())

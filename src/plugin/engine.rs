@@ -5,28 +5,34 @@
 //! link; the others sleep until they are served, or until it is their turn to drive.
 
 use super::arena::Arena;
+use super::console::Console;
+use super::flight::{Flight, Sent};
 use super::pulse::{self, Pulse, Verdict};
 use super::queue::{Event, Open, Position, Queue};
 use super::space::{self, Space};
+use super::tags::{Lease, Tags};
 use super::turn::Turn;
 use super::watch::Watching;
 use crate::base::deadline::Deadline;
+use crate::base::limits::{IN_FLIGHT, OUTPUT_STEP};
 use crate::base::{Error, Result, log, name, node};
 use crate::debug;
 use crate::link::idle::Pace;
-use crate::link::{Link, Peer, Progress, Span, bulk_tag};
+use crate::link::{Link, Peer, Progress, Span};
 use crate::wire::command::{Command, Head, Writer};
 use crate::wire::record::{Record, Records};
-use crate::wire::reply::{Failure, Reply, Stream};
+use crate::wire::reply::{Failure, Reply};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// Unanswered messages of one device; bounds what the transport has to buffer.
-const IN_FLIGHT: usize = 64;
+/// How long a message waits at most while [`IN_FLIGHT`] others are not answered. The kernels of
+/// these may wait for what it brings.
+const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 /// The queue of what concerns the whole device; its messages are not held back.
 const CONTROL: u32 = 0;
 /// Looks at its own queue before a thread sleeps because another one drives.
@@ -36,6 +42,9 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// How long a message waits for what it could tell besides.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Between attempts to write what regions printed while another thread has the stream.
+const OUTPUT_NAP: Duration = Duration::from_micros(100);
 
 /// A wait that has taken this long is one for something long.
 const PATIENT: Duration = Duration::from_micros(200);
@@ -61,23 +70,6 @@ pub struct Target {
 // receives the reply; a queue is complete only when all its targets were written.
 unsafe impl Send for Target {}
 
-/// A message that was sent.
-struct Sent {
-    queue: Arc<Queue>,
-    targets: Vec<Target>,
-    answered: bool,
-    /// The last kernel that it runs, 0 if it runs none.
-    kernel: u64,
-}
-
-/// The messages of one device that are not answered, by their numbers.
-struct Flight {
-    first: u64,
-    sent: VecDeque<Sent>,
-    /// Empty lists of targets, for reuse.
-    spares: Vec<Vec<Target>>,
-}
-
 /// The host's end of one device.
 pub struct Port {
     /// The device's rank.
@@ -93,42 +85,37 @@ pub struct Port {
     pub arena: Mutex<Arena>,
     /// Names of its kernels by address, for messages.
     pub kernels: Mutex<BTreeMap<u64, String>>,
-    /// Messages with output that came.
-    outputs: AtomicU64,
+    /// Messages that came and are no answer.
+    unasked: AtomicU64,
     records: Mutex<Vec<Record>>,
 }
 
 impl Port {
     /// A port to a device that has got no message yet.
     pub fn new(rank: usize, worker: Option<u8>, name: String) -> Port {
-        let flight = Flight { first: 1, sent: VecDeque::with_capacity(IN_FLIGHT), spares: Vec::new() };
         Port {
             rank,
             worker,
             name,
-            flight: Mutex::new(flight),
+            flight: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             arena: Mutex::new(Arena::new(0..0)),
             kernels: Mutex::default(),
-            outputs: AtomicU64::new(0),
+            unasked: AtomicU64::new(0),
             records: Mutex::default(),
         }
     }
 
     /// How many messages were sent to the device, and how many came.
     pub fn messages(&self) -> (u64, u64) {
-        let flight = self.flight.lock();
-        let sent = flight.first - 1 + flight.sent.len() as u64;
-        let unanswered = flight.sent.iter().filter(|s| !s.answered).count() as u64;
-        (sent, sent - unanswered + self.outputs.load(Ordering::Relaxed))
+        let (sent, answered) = self.flight.lock().counts();
+        (sent, answered + self.unasked.load(Ordering::Relaxed))
     }
 
     /// What is awaited, for messages.
     fn awaited(&self) -> String {
-        let flight = self.flight.lock();
-        let kernel = flight.sent.iter().find(|s| !s.answered && s.kernel != 0).map(|s| s.kernel);
-        drop(flight);
+        let kernel = self.flight.lock().kernel();
         kernel.map_or("data or an image".into(), |kernel| format!("kernel {}", self.kernel_name(kernel)))
     }
 
@@ -167,13 +154,19 @@ impl Port {
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// True if message `seq` was answered.
+    /// True if message `seq`, which was sent, is complete: with its answer and all its data.
     pub fn is_complete(&self, seq: u64) -> bool {
-        let flight = self.flight.lock();
-        match seq.checked_sub(flight.first) {
-            None => true,
-            Some(i) => flight.sent.get(i as usize).is_some_and(|s| s.answered),
-        }
+        self.flight.lock().is_complete(seq)
+    }
+
+    /// True if message `seq` is not complete and another device has a part in it.
+    pub fn is_split(&self, seq: u64) -> bool {
+        self.flight.lock().is_split(seq)
+    }
+
+    /// Messages that are not complete.
+    fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 }
 
@@ -182,7 +175,7 @@ pub struct Engine {
     /// The link to all devices.
     pub link: Link,
     /// The devices in the order of their numbers.
-    pub ports: Vec<Port>,
+    pub ports: Arc<[Port]>,
     /// The first device of each rank; others of that rank follow.
     by_rank: Vec<Option<usize>>,
     /// This process's rank.
@@ -193,7 +186,8 @@ pub struct Engine {
     pub watching: Watching,
     pace: Pace,
     turn: Turn,
-    transfers: AtomicU64,
+    tags: Arc<Tags>,
+    console: Console,
     pulse: Pulse,
     /// For questions to the devices whether they are there, by device.
     questions: Vec<Arc<Queue>>,
@@ -224,16 +218,17 @@ impl Engine {
             link,
             is_alone,
             pulse: Pulse::new(ports.len(), heartbeat),
-            questions: (0..ports.len()).map(|n| Queue::new(CONTROL, n)).collect(),
+            questions: (0..ports.len()).map(Queue::control).collect(),
             vain: AtomicUsize::new(0),
-            ports,
+            tags: Arc::default(),
+            console: Console::new(ports.len()),
+            ports: ports.into(),
             by_rank,
             rank,
             space: OnceLock::new(),
             watching,
             pace,
             turn: Turn::new(GLANCES),
-            transfers: AtomicU64::new(0),
             ended_by: OnceLock::new(),
         }
     }
@@ -244,21 +239,30 @@ impl Engine {
     /// The link is broken.
     #[inline]
     pub fn close(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
-        self.close_for(queue, open, queue)
-    }
-
-    /// The same; the message counts as one of `owner`'s, which is told when it is done.
-    ///
-    /// # Errors
-    /// The link is broken.
-    pub fn close_for(&self, queue: &Arc<Queue>, open: &mut Open, owner: &Arc<Queue>) -> Result<()> {
         if open.message.is_empty() {
             return Ok(());
         }
         let port = &self.ports[queue.port];
-        if port.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT && queue.id != CONTROL {
-            self.wait_until(None, &|| port.in_flight.load(Ordering::Relaxed) < IN_FLIGHT)?;
+        if port.in_flight() >= IN_FLIGHT && queue.id != CONTROL {
+            let since = Instant::now();
+            self.wait_until(None, &|| port.in_flight() < IN_FLIGHT || since.elapsed() > CROWDED_PATIENCE)?;
         }
+        self.close_for(queue, open, queue, None)
+    }
+
+    /// The same, but at once: what another device sends waits for it. The message is a part of
+    /// the message `part_of` (its port and number), and its failure one of `owner`'s.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn close_for(
+        &self,
+        queue: &Arc<Queue>,
+        open: &mut Open,
+        owner: &Arc<Queue>,
+        part_of: Option<(usize, u64)>,
+    ) -> Result<()> {
+        let port = &self.ports[queue.port];
         let mut message = std::mem::take(&mut open.message);
         open.reply = 0;
         open.fresh = false;
@@ -266,14 +270,14 @@ impl Engine {
         port.in_flight.fetch_add(1, Ordering::Relaxed);
         // Numbers are given and messages handed on under one lock: they arrive in order.
         let mut flight = port.flight.lock();
-        open.last = flight.first + flight.sent.len() as u64;
+        let empty = flight.targets();
+        let targets = std::mem::replace(&mut open.targets, empty);
+        let kernel = std::mem::take(&mut open.kernel);
+        let bulk = (open.lease.take(), std::mem::take(&mut open.extra));
+        open.last = flight.push(owner.clone(), targets, kernel, bulk, part_of);
         Head::patch(&mut message, open.last, node::current_core());
         message.extend(port.worker);
         debug!("to {}: message {} of {} bytes", port.name, open.last, message.len());
-        let empty = flight.spares.pop().unwrap_or_default();
-        let targets = std::mem::replace(&mut open.targets, empty);
-        let kernel = std::mem::take(&mut open.kernel);
-        flight.sent.push_back(Sent { queue: owner.clone(), targets, answered: false, kernel });
         self.link.send(port.rank, message).map_err(|e| self.broken(e))?;
         drop(flight);
         if self.watching.trace {
@@ -319,26 +323,48 @@ impl Engine {
         self.close(queue, open)
     }
 
-    /// Names the next bulk transfer with a rank.
-    pub fn next_transfer(&self, rank: usize) -> Peer {
-        self.next_transfers(rank, 1)
-    }
-
-    /// Names the next `n` bulk transfers with a rank; see [`Peer::nth`].
-    pub fn next_transfers(&self, rank: usize, n: usize) -> Peer {
-        Peer { rank, tag: bulk_tag(self.transfers.fetch_add(n as u64, Ordering::Relaxed)) }
-    }
-
-    /// Starts moving bulk data to or from the device as a part of what `queue` does.
+    /// Tags for `n` transfers from one rank to another, which are theirs until the last clone of
+    /// the lease is gone. Waits where all are in use.
     ///
     /// # Errors
     /// The link is broken.
-    pub fn bulk(&self, queue: &Arc<Queue>, peer: Peer, span: Span, to_device: bool) -> Result<()> {
+    pub fn lease(&self, from: usize, to: usize, n: usize) -> Result<Arc<Lease>> {
+        if let Some(lease) = self.tags.lease(from, to, n) {
+            return Ok(lease);
+        }
+        let lease = Cell::new(None);
+        self.wait_until(None, &|| {
+            lease.set(self.tags.lease(from, to, n));
+            let found = lease.take();
+            let is_found = found.is_some();
+            lease.set(found);
+            is_found
+        })?;
+        Ok(lease.take().expect("it was waited for"))
+    }
+
+    /// Starts moving bulk data to or from the device: a transfer that the message sent last on
+    /// `queue` has named, and counted as one of its parts.
+    ///
+    /// # Errors
+    /// The link is broken.
+    pub fn bulk(
+        &self,
+        (queue, message): (&Queue, u64),
+        (peer, lease): (Peer, Arc<Lease>),
+        span: Span,
+        to_device: bool,
+    ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        queue.pending.begin();
-        let queue = queue.clone();
+        let (ports, port) = (self.ports.clone(), queue.port);
         // A transfer that fails does so because its command failed, which tells more.
-        let done = Box::new(move |_: Result<()>| queue.pending.end());
+        let done = Box::new(move |_: Result<()>| {
+            drop(lease);
+            let complete = ports[port].flight.lock().end_part(message);
+            if let Some(sent) = complete {
+                completed(&ports, port, sent);
+            }
+        });
         let started = match to_device {
             true => self.link.send_bulk(peer, span, done),
             false => self.link.receive_bulk(peer, span, done),
@@ -352,6 +378,13 @@ impl Engine {
     /// The link is broken.
     #[inline]
     pub fn poll(&self) -> Result<Progress> {
+        let progress = self.drive()?;
+        self.write_output();
+        Ok(progress)
+    }
+
+    #[inline]
+    fn drive(&self) -> Result<Progress> {
         self.link.drive(&mut |from, message| self.receive(from, message)).map_err(|e| self.broken(e))
     }
 
@@ -361,7 +394,46 @@ impl Engine {
     /// The link is broken.
     #[inline]
     pub fn wait(&self, queue: &Arc<Queue>) -> Result<()> {
-        self.wait_until(Some(queue), &|| queue.is_idle())
+        self.wait_until(Some(queue), &|| queue.is_idle())?;
+        while self.console.owes(queue.port) {
+            self.wait_for_output();
+        }
+        Ok(())
+    }
+
+    /// True if all that was sent of a queue is done.
+    pub fn is_done(&self, queue: &Queue) -> bool {
+        queue.is_idle() && !self.console.owes(queue.port)
+    }
+
+    /// Writes what regions have printed, or lets the thread do so that is at it.
+    #[cold]
+    fn wait_for_output(&self) {
+        let before = self.console.is_waiting();
+        self.write_output();
+        if before && self.console.is_waiting() {
+            std::thread::sleep(OUTPUT_NAP);
+        }
+    }
+
+    /// Writes what regions have printed, unless another thread has the program's streams. No
+    /// lock of this library may be held, nor the turn: it may take for ever.
+    #[inline]
+    fn write_output(&self) {
+        if self.console.is_waiting() {
+            self.write_output_now();
+        }
+    }
+
+    #[cold]
+    fn write_output_now(&self) {
+        self.console.write(&|device| self.ports[device].in_flight() > 0);
+        for (device, queue) in self.questions.iter().enumerate() {
+            if let Some(bytes) = self.console.acknowledge(device, OUTPUT_STEP as u64) {
+                // If the link is broken, whoever waits hears of it.
+                let _ = self.control(queue, |w| w.push(Command::Printed { bytes }));
+            }
+        }
     }
 
     /// Waits for a condition that a reply brings about; `queue` is the one whose
@@ -386,8 +458,10 @@ impl Engine {
                 if done() {
                     break (Ok(()), false);
                 }
-                match self.poll() {
+                match self.drive() {
+                    Ok(Progress::Made) if self.console.is_waiting() => break (Ok(()), false),
                     Ok(Progress::Made) => idle.reset(),
+                    Ok(_) if idle.is_long() && self.console.is_waiting() => break (Ok(()), false),
                     Ok(_) if self.turn.is_wanted() && is_patient(&mut begun) => {
                         break (Ok(()), true);
                     }
@@ -404,6 +478,7 @@ impl Engine {
             };
             self.turn.pass();
             result?;
+            self.write_output();
             if done() {
                 break;
             }
@@ -439,10 +514,10 @@ impl Engine {
         let heard = |port: usize| {
             let port = &self.ports[port];
             let (moved, unfinished) = self.link.bulk_with(port.rank);
-            let awaited = port.in_flight.load(Ordering::Relaxed) > 0 || unfinished > 0;
+            let awaited = port.in_flight() > 0 || unfinished > 0;
             awaited.then(|| port.messages().1 + moved)
         };
-        self.pulse.look(heard, |port, verdict| match verdict {
+        self.pulse.look(self.link.rounds(), heard, |port, verdict| match verdict {
             // If the link is broken, whoever waits is told so.
             // A message without commands is answered like any other, and at once.
             Verdict::Ask => drop(self.control(&self.questions[port], |_| {})),
@@ -487,8 +562,8 @@ impl Engine {
                 }
             }
             Reply::Output { stream, bytes } => {
-                self.ports[port].outputs.fetch_add(1, Ordering::Relaxed);
-                print(stream, bytes);
+                self.ports[port].unasked.fetch_add(1, Ordering::Relaxed);
+                self.console.push(port, stream, bytes);
             }
             Reply::Records(_) if !self.watching.on => {
                 self.protocol_error(from, "it tells what it has seen, which nobody asked for")
@@ -515,53 +590,30 @@ impl Engine {
 
     /// Hands a reply to its queue; false if there is no such message.
     fn answer(&self, port: usize, seq: u64, bytes: &[u8], error: Option<Error>) -> bool {
-        let port = &self.ports[port];
-        let mut flight = port.flight.lock();
-        let Some(index) = seq.checked_sub(flight.first).map(|i| i as usize) else { return false };
-        let Some(sent) = flight.sent.get_mut(index).filter(|s| !s.answered) else { return false };
-        if error.is_none() {
-            let mut rest = bytes;
-            for t in &sent.targets {
-                let Some((piece, tail)) = rest.split_at_checked(t.len) else { return false };
-                // SAFETY: the target is valid until its queue is complete, which it is
-                // not before `end` below.
-                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), t.at, t.len) };
-                rest = tail;
-            }
-            if !rest.is_empty() {
-                return false;
+        let mut flight = self.ports[port].flight.lock();
+        let Some(sent) = flight.unanswered(seq) else { return false };
+        match error {
+            Some(error) => sent.queue.fail(error),
+            None => {
+                let mut rest = bytes;
+                for t in &sent.targets {
+                    let Some((piece, tail)) = rest.split_at_checked(t.len) else { return false };
+                    // SAFETY: the target is valid until its queue is complete, which it is
+                    // not before `completed` below.
+                    unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), t.at, t.len) };
+                    rest = tail;
+                }
+                if !rest.is_empty() {
+                    return false;
+                }
             }
         }
-        sent.answered = true;
-        if index == 0 {
-            // The common case: the oldest message, which nobody needs to find any more.
-            let mut sent = flight.sent.pop_front().expect("it was just found");
-            flight.first += 1;
-            if flight.spares.len() < IN_FLIGHT {
-                sent.targets.clear();
-                flight.spares.push(sent.targets);
-            }
-            while flight.sent.front().is_some_and(|s| s.answered) {
-                flight.sent.pop_front();
-                flight.first += 1;
-            }
-            drop(flight);
-            self.finish(port, &sent.queue, error);
-        } else {
-            let queue = sent.queue.clone();
-            drop(flight);
-            self.finish(port, &queue, error);
+        let complete = flight.answer(seq);
+        drop(flight);
+        if let Some(sent) = complete {
+            completed(&self.ports, port, sent);
         }
         true
-    }
-
-    #[inline]
-    fn finish(&self, port: &Port, queue: &Queue, error: Option<Error>) {
-        port.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if let Some(error) = error {
-            queue.fail(error);
-        }
-        queue.pending.end();
     }
 
     #[cold]
@@ -632,7 +684,7 @@ impl Engine {
         if !first {
             return Error::Told;
         }
-        let awaited = self.ports.iter().filter(|p| p.in_flight.load(Ordering::Relaxed) > 0);
+        let awaited = self.ports.iter().filter(|p| p.in_flight() > 0);
         let awaited = awaited.map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
         Error::new(format!(
             "the connection to the devices is broken: {text}; most likely a device, its node or the network to it \
@@ -646,7 +698,7 @@ impl Engine {
         let _ = self.ended_by.set(std::thread::current().id());
         // If a link is broken, the poll below says so.
         let asked = queues.iter().try_for_each(|q| self.control(q, |w| w.push(Command::Shutdown)));
-        let (mut idle, since) = (self.link.idle(self.pace), Instant::now());
+        let (mut idle, mut since) = (self.link.idle(self.pace), Instant::now());
         while asked.is_err() || !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
             if since.elapsed() > patience {
                 let silent = queues.iter().filter(|q| !q.is_idle()).map(|q| self.ports[q.port].name.as_str());
@@ -655,13 +707,22 @@ impl Engine {
                 self.link.abort(1);
             }
             match self.poll() {
-                Ok(Progress::Made) => idle.reset(),
+                Ok(Progress::Made) => {
+                    // Behind the writing of what came, which may take for ever.
+                    since = Instant::now();
+                    idle.reset();
+                }
                 Ok(_) => idle.pause(false),
                 Err(Error::Told) => self.link.abort(1),
                 Err(e) => {
                     log::error(e);
                     self.link.abort(1)
                 }
+            }
+        }
+        for device in 0..self.ports.len() {
+            while self.console.owes(device) {
+                self.wait_for_output();
             }
         }
         // Nothing is lost any more but time: MPI waits for every rank, also one that is gone. For
@@ -678,25 +739,13 @@ impl Engine {
     }
 }
 
-/// Writes what a region printed into the program's own stdio streams, behind what the
-/// program itself printed before.
-pub fn print(stream: Stream, bytes: &[u8]) {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-        static stderr: *mut libc::FILE;
-    }
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the streams are initialised before any library is; they lock themselves.
-    let written = unsafe {
-        let file = match stream {
-            Stream::Out => stdout,
-            Stream::Err => stderr,
-        };
-        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), file) == bytes.len() && libc::fflush(file) == 0
-    };
-    // The program does not see what this call returns, as a region's own printf could.
-    if !written && !TOLD.swap(true, Ordering::Relaxed) {
-        let why = std::io::Error::last_os_error();
-        log::warning(format_args!("what regions print can't be written by the program: {why}"));
+/// A message of a port is complete, and with it perhaps the one that it is a part of.
+#[inline]
+fn completed(ports: &[Port], port: usize, sent: Sent) {
+    ports[port].in_flight.fetch_sub(1, Ordering::Relaxed);
+    let whole = sent.part_of.and_then(|(port, seq)| Some((port, ports[port].flight.lock().end_part(seq)?)));
+    sent.queue.pending.end();
+    if let Some((port, sent)) = whole {
+        completed(ports, port, sent);
     }
 }

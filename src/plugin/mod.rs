@@ -2,17 +2,21 @@
 //! The host side: the devices of this program, and what belongs to none of them alone.
 
 pub mod arena;
+pub mod console;
 pub mod device;
 pub mod engine;
+pub mod flight;
 pub mod image;
 pub mod pending;
 pub mod pulse;
 pub mod queue;
 pub mod space;
 pub mod start;
+pub mod tags;
 pub mod turn;
 pub mod watch;
 
+use crate::base::limits::FIRST_IMAGE;
 use crate::base::{Error, Result, elf};
 use crate::link::{Peer, Span};
 use crate::wire::command::parts;
@@ -58,7 +62,7 @@ impl Plugin {
             devices,
             host_memory: Mutex::default(),
             sent_images: Mutex::default(),
-            next_image: AtomicU32::new(1),
+            next_image: AtomicU32::new(FIRST_IMAGE),
             watch: Mutex::new(watch),
             finished: AtomicBool::new(false),
         }
@@ -161,7 +165,9 @@ impl Plugin {
         let (parcel, libraries) = parcel(file);
         let mut devices = vec![device];
         let index = known.unwrap_or_else(|| {
-            let id = self.next_image.fetch_add(1, Ordering::Relaxed);
+            let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
+            let mut ids = std::iter::repeat_with(|| self.next_image.fetch_add(1, Ordering::Relaxed));
+            let id = ids.find(is_free).expect("fewer images than numbers");
             sent.push(Sent { id, hash, messages: vec![None; self.devices.len()], loaded: 0 });
             let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
             devices.extend(self.devices.iter().filter(|d| d.number != device.number).filter(same));
@@ -172,24 +178,32 @@ impl Plugin {
         let image = &mut sent[index];
         let numbers: Vec<usize> = devices.iter().map(|d| d.number).collect();
         let parts: Vec<_> = parts(parcel.len() as u64).collect();
-        let Peer { tag, .. } = self.engine.next_transfers(0, parts.len());
+        let route = route(&numbers);
+        let rank = |n: usize| self.devices[n].port().rank;
+        // Each hop has tags of its own: several may lie between the same two ranks.
+        let lease =
+            |hop: &Hop| self.engine.lease(hop.from.map_or(self.engine.rank, rank), rank(hop.device), parts.len());
+        let leases = route.iter().map(lease).collect::<Result<Vec<_>>>()?;
+        let tag = |n: usize| route.iter().position(|hop| hop.device == n).map(|i| leases[i].tag());
         let mut first = None;
-        for Hop { device, from, to } in route(&numbers) {
-            let rank = |n: usize| self.devices[n].port().rank;
-            let peer = Peer { rank: from.map_or(self.engine.rank, rank), tag };
-            let to = to.map(|n| n.map(|n| rank(n) as u32));
+        for (Hop { device, from, to }, lease) in route.iter().zip(&leases) {
+            let peer = Peer { rank: from.map_or(self.engine.rank, rank), tag: lease.tag() };
+            let to = to.map(|n| n.and_then(|n| Some((rank(n) as u32, tag(n)?))));
             let size = (parcel.len() as u64, libraries);
-            let (message, queue) = self.devices[device].receive_image(image.id, peer, size, to)?;
-            image.messages[device] = Some(message);
-            first.get_or_insert((message, queue));
+            // The program itself sends all parts of the first hop.
+            let sends = if from.is_none() { parts.len() as u32 } else { 0 };
+            let (message, queue) =
+                self.devices[*device].receive_image(image.id, (peer, lease.clone(), sends), size, to)?;
+            image.messages[*device] = Some(message);
+            first.get_or_insert((message, queue, lease));
         }
-        let (message, queue) = first.expect("there is one device at least");
-        let peer = Peer { rank: device.port().rank, tag };
+        let (message, queue, lease) = first.expect("there is one device at least");
+        let peer = Peer { rank: device.port().rank, tag: lease.tag() };
         for (i, part) in parts.into_iter().enumerate() {
             let bytes = &parcel[part];
             // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            self.engine.bulk(&queue, peer.nth(i), span, true)?;
+            self.engine.bulk((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
         }
         Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)) })
     }
@@ -266,9 +280,4 @@ impl Plugin {
             self.engine.shut_down(&controls, END_PATIENCE);
         }
     }
-}
-
-/// Prints to the program's standard output, in order with what it prints itself.
-pub fn print(text: &[u8]) {
-    engine::print(crate::wire::reply::Stream::Out, text);
 }

@@ -51,36 +51,49 @@ impl Beat {
     }
 }
 
+/// What the last look has left.
+#[derive(Debug)]
+struct Looks {
+    at: Option<Instant>,
+    rounds: u64,
+    beats: Vec<Beat>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Pulse {
     limit: Duration,
-    looks: Mutex<(Option<Instant>, Vec<Beat>)>,
+    looks: Mutex<Looks>,
 }
 
 impl Pulse {
     /// The pulse of so many devices, which may be silent for `limit` before they are asked;
     /// 0: for ever.
     pub fn new(devices: usize, limit: Duration) -> Pulse {
-        Pulse { limit, looks: Mutex::new((None, vec![Beat::default(); devices])) }
+        let beats = vec![Beat::default(); devices];
+        Pulse { limit, looks: Mutex::new(Looks { at: None, rounds: 0, beats }) }
     }
 
-    /// Looks at all devices, if it is time to. `heard` tells of a device how often it was
-    /// heard of, or none if nothing is awaited from it; `act` is told what to do.
+    /// Looks at all devices, if it is time to. `heard` says of a device how often it was heard
+    /// of, or none if nothing is awaited from it; `act` gets what to do.
     ///
-    /// Time in which nobody looked does not count, but for a moment: the program may have
-    /// been stopped itself, and what the devices sent meanwhile has yet to be received.
+    /// `rounds` changes whenever a thread has received what there was. Silence is measured only
+    /// while that goes on: if nobody has received anything since the last look, a device can't
+    /// be blamed. Of time in which nobody looked only a moment counts: the program may have been
+    /// stopped itself, and what the devices sent meanwhile has yet to be received.
     #[cold]
-    pub fn look(&self, heard: impl Fn(usize) -> Option<u64>, act: impl Fn(usize, Verdict)) {
+    pub fn look(&self, rounds: u64, heard: impl Fn(usize) -> Option<u64>, act: impl Fn(usize, Verdict)) {
         // Another thread that looks does so for all.
         let Some(mut looks) = self.looks.try_lock() else { return };
-        let (last, beats) = &mut *looks;
-        let passed = last.map_or(Duration::ZERO, |last| last.elapsed());
-        if self.limit.is_zero() || (last.is_some() && passed < LOOK) {
+        let passed = looks.at.map_or(Duration::ZERO, |at| at.elapsed());
+        if self.limit.is_zero() || (looks.at.is_some() && passed < LOOK) {
             return;
         }
-        *last = Some(Instant::now());
-        for (device, beat) in beats.iter_mut().enumerate() {
+        looks.at = Some(Instant::now());
+        if std::mem::replace(&mut looks.rounds, rounds) == rounds {
+            return;
+        }
+        for (device, beat) in looks.beats.iter_mut().enumerate() {
             match beat.look(heard(device), passed.min(2 * LOOK), self.limit) {
                 Verdict::Fine => {}
                 verdict => act(device, verdict),
@@ -126,9 +139,9 @@ mod tests {
     fn a_pause_of_the_program_is_no_silence() {
         // Two looks count for 1 s at most, however long they take; 1.25 s pass in any case.
         let pulse = Pulse::new(1, Duration::from_millis(1100));
-        for pause in [Duration::ZERO, LOOK, LOOK * 4] {
+        for (round, pause) in [Duration::ZERO, LOOK, LOOK * 4].into_iter().enumerate() {
             std::thread::sleep(pause);
-            pulse.look(|_| Some(0), |_, verdict| panic!("{verdict:?} at a look behind a pause"));
+            pulse.look(round as u64 + 1, |_| Some(0), |_, verdict| panic!("{verdict:?} at a look behind a pause"));
         }
     }
 }

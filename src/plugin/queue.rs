@@ -2,17 +2,43 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::engine::Target;
+use super::flight::Extra;
 use super::pending::Pending;
+use super::tags::Lease;
 use super::watch::Notes;
 use crate::base::Error;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The numbers of a device's queues. A number is given again only when its queue is gone, and
+/// with it all of its messages: a device knows queues by their numbers.
+#[derive(Debug, Default)]
+pub struct Ids(Mutex<FreeIds>);
+
+#[derive(Debug, Default)]
+struct FreeIds {
+    free: Vec<u32>,
+    /// The highest number ever given; 0 is [`Queue::control`]'s.
+    highest: u32,
+}
+
+impl Ids {
+    fn take(&self) -> u32 {
+        let ids = &mut *self.0.lock();
+        ids.free.pop().unwrap_or_else(|| {
+            ids.highest += 1;
+            ids.highest
+        })
+    }
+}
+
 /// Operations that a device executes in order.
 pub struct Queue {
     /// Its number on the wire.
     pub id: u32,
+    /// Where the number came from, and goes back to.
+    ids: Option<Arc<Ids>>,
     /// The index of its device's [`super::engine::Port`].
     pub port: usize,
     /// The message that is being collected.
@@ -34,6 +60,10 @@ pub struct Open {
     pub reply: usize,
     /// The last kernel that it runs, 0 if it runs none.
     pub kernel: u64,
+    /// The tags of the bulk transfers that it names.
+    pub lease: Option<Arc<Lease>>,
+    /// What it has besides its answer.
+    pub extra: Extra,
     /// Events whose position is the end of this message, with their stamps.
     pub events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
@@ -55,6 +85,8 @@ impl Open {
         self.ends.clear();
         self.reply = 0;
         self.kernel = 0;
+        self.lease = None;
+        self.extra = Extra::default();
         self.last = 0;
         self.fresh = true;
     }
@@ -62,9 +94,19 @@ impl Open {
 
 impl Queue {
     /// A queue that has done nothing yet.
-    pub fn new(id: u32, port: usize) -> Arc<Queue> {
+    pub fn new(ids: &Arc<Ids>, port: usize) -> Arc<Queue> {
+        Queue::with(ids.take(), Some(ids.clone()), port)
+    }
+
+    /// A queue for what concerns the whole device, which has the number 0.
+    pub fn control(port: usize) -> Arc<Queue> {
+        Queue::with(0, None, port)
+    }
+
+    fn with(id: u32, ids: Option<Arc<Ids>>, port: usize) -> Arc<Queue> {
         Arc::new(Queue {
             id,
+            ids,
             port,
             open: Mutex::new(Open { fresh: true, ..Open::default() }),
             pending: Pending::default(),
@@ -98,6 +140,14 @@ impl Queue {
         }
         self.failed.store(false, Ordering::Relaxed);
         self.failure.lock().take()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(ids) = &self.ids {
+            ids.0.lock().free.push(self.id);
+        }
     }
 }
 

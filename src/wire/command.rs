@@ -3,6 +3,7 @@
 //! order by one queue of the device.
 
 use super::{MESSAGE_MAX, Reader};
+use crate::base::limits::IMAGE_PARTS;
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -70,9 +71,10 @@ pub enum Command<'a> {
     /// 9: maps the arena at this address.
     Start { at: u64, len: u64 },
     /// 10: receives an image as bulk data, one transfer for each of its [`parts`] with tags
-    /// from `tag` on, and passes each on to two more ranks as soon as it is there. The last
-    /// `libraries` of the `len` bytes list the host's libraries.
-    Image { image: u32, rank: u32, tag: u32, len: u64, libraries: u64, to: [Option<u32>; 2] },
+    /// from `tag` on, and passes each on to two more devices as soon as it is there, by their
+    /// ranks and with tags of their own. The last `libraries` of the `len` bytes list the
+    /// host's libraries.
+    Image { image: u32, rank: u32, tag: u32, len: u64, libraries: u64, to: [Option<(u32, u32)>; 2] },
     /// 16: loads an image that was received; the reply carries its address.
     Load { image: u32 },
     /// 11: unloads an image.
@@ -91,6 +93,8 @@ pub enum Command<'a> {
     /// 20: as many records of what happened as a [`super::reply::Reply::Records`] holds are
     /// sent and forgotten; the reply carries the number of those that are left.
     Recall,
+    /// 21: the host has written this many bytes of what the device printed; more may follow.
+    Printed { bytes: u64 },
     /// 14: calls of a function at address `from` shall reach the function that the
     /// pointer at address `to` names.
     Redirect { from: u64, to: u64 },
@@ -141,8 +145,8 @@ impl Writer<'_> {
             Command::Discard { at, len } => self.op(8, &[at, len]),
             Command::Start { at, len } => self.op(9, &[at, len]),
             Command::Image { image, rank, tag, len, libraries, to: [left, right] } => {
-                let to = pair(left.unwrap_or(NOBODY), right.unwrap_or(NOBODY));
-                self.op(10, &[u64::from(image), pair(rank, tag), len, libraries, to]);
+                let [left, right] = [left, right].map(|to| to.map_or(NOBODY, |(rank, tag)| pair(rank, tag)));
+                self.op(10, &[u64::from(image), pair(rank, tag), len, libraries, left, right]);
             }
             Command::Load { image } => self.op(16, &[u64::from(image)]),
             Command::Preload { libraries } => {
@@ -156,6 +160,7 @@ impl Writer<'_> {
             Command::Watch { events } => self.op(18, &[events]),
             Command::Clock => self.op(19, &[]),
             Command::Recall => self.op(20, &[]),
+            Command::Printed { bytes } => self.op(21, &[bytes]),
         }
     }
 }
@@ -170,16 +175,16 @@ pub const fn launch_len(args: usize) -> usize {
 }
 
 /// Bytes that any other command takes in a message, besides those of a write or preload.
-pub const COMMAND_MAX: usize = 41;
+pub const COMMAND_MAX: usize = 49;
 
-/// No rank, where a rank may be.
-const NOBODY: u32 = u32::MAX;
+/// No rank and tag, where these may be.
+const NOBODY: u64 = u64::MAX;
 
 /// The parts in which an image travels: small enough that whoever passes it on begins
 /// early, and not too many.
 pub fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
     let len = len as usize;
-    let part = (len / 32).max(1 << 20);
+    let part = len.div_ceil(IMAGE_PARTS).max(1 << 20);
     (0..len).step_by(part).map(move |at| at..len.min(at + part))
 }
 
@@ -263,11 +268,11 @@ impl<'a> Commands<'a> {
             9 => Command::Start { at: r.u64()?, len: r.u64()? },
             10 => {
                 let (image, (rank, tag)) = (id(r.u64()?)?, unpair(r.u64()?));
-                let (len, libraries, (left, right)) = (r.u64()?, r.u64()?, unpair(r.u64()?));
+                let (len, libraries, to) = (r.u64()?, r.u64()?, [r.u64()?, r.u64()?]);
                 if libraries >= len {
                     return Err(Error::new("an image has no bytes besides its list of libraries"));
                 }
-                let to = [left, right].map(|rank| (rank != NOBODY).then_some(rank));
+                let to = to.map(|to| (to != NOBODY).then_some(unpair(to)));
                 Command::Image { image, rank, tag, len, libraries, to }
             }
             11 => Command::Unload { image: id(r.u64()?)? },
@@ -282,6 +287,7 @@ impl<'a> Commands<'a> {
             18 => Command::Watch { events: r.u64()? },
             19 => Command::Clock,
             20 => Command::Recall,
+            21 => Command::Printed { bytes: r.u64()? },
             _ => return Err(Error::new(format!("unknown operation {op} in a message"))),
         }))
     }
@@ -304,7 +310,7 @@ mod tests {
         let (a, b) = (n as u32, (n >> 7) as u32);
         vec![
             Command::Write { to: n, bytes },
-            Command::Read { from: n, len: a % 32_768 },
+            Command::Read { from: n, len: a % (MESSAGE_MAX as u32 + 1) },
             Command::Receive { to: n, len: n ^ 5, rank: a, tag: b },
             Command::Send { from: n, len: n ^ 9, rank: b, tag: a },
             Command::Copy { to: n, from: !n, len: n / 3 },
@@ -312,7 +318,7 @@ mod tests {
             Command::Wait { seq: n },
             Command::Discard { at: n, len: !n },
             Command::Start { at: n, len: !n },
-            Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some(a / 2), None] },
+            Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some((a / 2, b)), None] },
             Command::Load { image: b },
             Command::Preload { libraries: bytes },
             Command::Unload { image: a },
@@ -322,6 +328,7 @@ mod tests {
             Command::Watch { events: n },
             Command::Clock,
             Command::Recall,
+            Command::Printed { bytes: n },
         ]
     }
 
@@ -356,7 +363,7 @@ mod tests {
         #[test]
         fn parts_are_the_whole(len in 1u64..1 << 40) {
             let all: Vec<_> = parts(len).collect();
-            prop_assert!(all.len() <= 33);
+            prop_assert!(all.len() <= IMAGE_PARTS);
             prop_assert!(all.iter().all(|p| !p.is_empty()));
             prop_assert!(all.windows(2).all(|w| w[0].end == w[1].start));
             prop_assert_eq!((all[0].start, all[all.len() - 1].end), (0, len as usize));

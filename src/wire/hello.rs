@@ -5,6 +5,7 @@
 //! different versions can still tell each other that they differ.
 
 use super::{PROTOCOL, Reader};
+use crate::base::limits::VERSION;
 use crate::base::settings::FRAGMENTS;
 use crate::base::{Error, Result, elf, node};
 
@@ -69,7 +70,7 @@ impl Hello {
     pub fn of_this_process(role: Role, mpi: String) -> Hello {
         Hello {
             protocol: PROTOCOL,
-            version: env!("CARGO_PKG_VERSION").into(),
+            version: VERSION.into(),
             role,
             machine: elf::MACHINE,
             page_size: node::page_size(),
@@ -123,11 +124,10 @@ impl Hello {
             return Err(Error::new("it is neither a device nor a program with this plugin"));
         }
         let (protocol, version) = (r.u32()?, string(&mut r)?);
-        if protocol != PROTOCOL || version != env!("CARGO_PKG_VERSION") {
+        if protocol != PROTOCOL || version != VERSION {
             return Err(Error::new(format!(
-                "it is omptarget-mpi {version} (protocol {protocol}), this is {} (protocol {PROTOCOL}); \
+                "it is omptarget-mpi {version} (protocol {protocol}), this is {VERSION} (protocol {PROTOCOL}); \
                  use a plugin and a device executable of one build",
-                env!("CARGO_PKG_VERSION")
             )));
         }
         let role = match r.u32()? {

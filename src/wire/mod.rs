@@ -15,18 +15,13 @@ pub mod reply;
 use crate::base::{Error, Result};
 
 /// Raised with every change of a message's layout or meaning.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
-/// Largest message, bytes. One byte above the eager limit of a transport costs a round
-/// trip more (64 KiB with Open MPI over TCP); more data is several messages.
-pub const MESSAGE_MAX: usize = 32 << 10;
+pub use crate::base::limits::{INLINE_MAX, MESSAGE_MAX};
 
 /// A message to or from a rank with several devices has one byte more, the last: which of
 /// them it is for, or from.
 pub const ROOM: usize = MESSAGE_MAX + 1;
-
-/// Largest piece of user data that travels inside a message, bytes.
-pub const INLINE_MAX: usize = 16 << 10;
 
 /// Takes values off the front of a received message.
 #[derive(Clone, Debug)]

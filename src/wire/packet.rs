@@ -18,14 +18,12 @@ pub enum Packet<'a> {
     Begin { host: u32, threads: u32, crowded: bool, fragment: u64, bell: (u32, u64), cores: &'a [u8] },
     /// 2, both ways: a command message from the host, or a reply to it.
     Message(&'a [u8]),
-    /// 3, from a worker: a message that is done when the host begins to take it.
-    Synchronous { id: u32, bytes: &'a [u8] },
     /// 4, from a worker: sends a piece of bulk data to a rank.
-    Send { id: u32, rank: u32, tag: u32, at: u64, len: u64 },
+    Send { id: u64, rank: u32, tag: u32, at: u64, len: u64 },
     /// 5, from a worker: receives a piece of bulk data from a rank.
-    Receive { id: u32, rank: u32, tag: u32, at: u64, len: u64 },
+    Receive { id: u64, rank: u32, tag: u32, at: u64, len: u64 },
     /// 6, to a worker: what it asked for under this number is done.
-    Done { id: u32, len: u64 },
+    Done { id: u64, len: u64 },
     /// 7, to a worker: it leaves a sleeping copy of itself behind.
     Copy,
     /// 8, from a worker: the copy's process id, or 0 if none could be made.
@@ -54,10 +52,9 @@ impl<'a> Packet<'a> {
                 begin(1, &[host, threads, u32::from(crowded), descriptor], &[fragment, nonce], cores);
             }
             Packet::Message(bytes) => begin(2, &[], &[], bytes),
-            Packet::Synchronous { id, bytes } => begin(3, &[id], &[], bytes),
-            Packet::Send { id, rank, tag, at, len } => begin(4, &[id, rank, tag], &[at, len], &[]),
-            Packet::Receive { id, rank, tag, at, len } => begin(5, &[id, rank, tag], &[at, len], &[]),
-            Packet::Done { id, len } => begin(6, &[id], &[len], &[]),
+            Packet::Send { id, rank, tag, at, len } => begin(4, &[rank, tag], &[id, at, len], &[]),
+            Packet::Receive { id, rank, tag, at, len } => begin(5, &[rank, tag], &[id, at, len], &[]),
+            Packet::Done { id, len } => begin(6, &[], &[id, len], &[]),
             Packet::Copy => begin(7, &[], &[], &[]),
             Packet::Copied { pid } => begin(8, &[pid], &[], &[]),
             Packet::Fail(reply) => begin(9, &[], &[], reply),
@@ -81,10 +78,9 @@ impl<'a> Packet<'a> {
                 Packet::Begin { host, threads, crowded, fragment, bell, cores }
             }
             2 => Packet::Message(r.bytes(r.0.len())?),
-            3 => Packet::Synchronous { id: r.u32()?, bytes: r.bytes(r.0.len())? },
-            4 => Packet::Send { id: r.u32()?, rank: r.u32()?, tag: r.u32()?, at: r.u64()?, len: r.u64()? },
-            5 => Packet::Receive { id: r.u32()?, rank: r.u32()?, tag: r.u32()?, at: r.u64()?, len: r.u64()? },
-            6 => Packet::Done { id: r.u32()?, len: r.u64()? },
+            4 => Packet::Send { rank: r.u32()?, tag: r.u32()?, id: r.u64()?, at: r.u64()?, len: r.u64()? },
+            5 => Packet::Receive { rank: r.u32()?, tag: r.u32()?, id: r.u64()?, at: r.u64()?, len: r.u64()? },
+            6 => Packet::Done { id: r.u64()?, len: r.u64()? },
             7 => Packet::Copy,
             8 => Packet::Copied { pid: r.u32()? },
             9 => Packet::Fail(r.bytes(r.0.len())?),
@@ -111,7 +107,6 @@ mod tests {
         for packet in [
             Packet::Begin { host: 1, threads: 2, crowded: true, fragment: 5, bell: (3, 4), cores: &cores },
             Packet::Message(&bytes),
-            Packet::Synchronous { id: 1, bytes: &bytes },
             Packet::Fail(&bytes),
         ] {
             packet.write(1, &mut out);
@@ -128,10 +123,9 @@ mod tests {
             for packet in [
                 Packet::Begin { host: n, threads: tag, crowded: n % 2 == 1, fragment: at, bell: (rank, at), cores: even },
                 Packet::Message(&bytes),
-                Packet::Synchronous { id: n, bytes: &bytes },
-                Packet::Send { id: n, rank, tag, at, len },
-                Packet::Receive { id: n, rank, tag, at, len },
-                Packet::Done { id: n, len },
+                Packet::Send { id: !at, rank, tag, at, len },
+                Packet::Receive { id: !at, rank, tag, at, len },
+                Packet::Done { id: !at, len },
                 Packet::Copy,
                 Packet::Copied { pid: n },
                 Packet::Fail(&bytes),

@@ -68,6 +68,9 @@ pub fn failed(out: &mut Vec<u8>, seq: u64, failure: &Failure) {
     out.extend_from_slice(&failure.text.as_bytes()[..end]);
 }
 
+/// Bytes that a [`Reply::Output`] takes besides those that were printed.
+pub const OUTPUT_LEN: usize = 2;
+
 /// Starts a [`Reply::Output`] to which the printed bytes are appended.
 pub fn begin_output(out: &mut Vec<u8>, stream: Stream) {
     out.clear();
@@ -128,6 +131,7 @@ mod tests {
             failed(&mut out, seq, &failure);
             prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Failed { seq, failure });
             begin_output(&mut out, Stream::Err);
+            prop_assert_eq!(out.len(), OUTPUT_LEN);
             out.extend_from_slice(&bytes);
             prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Output { stream: Stream::Err, bytes: &bytes });
             begin_records(&mut out);

@@ -218,9 +218,8 @@ impl Device {
         !self.unsent.is_empty() || self.held.is_some()
     }
 
-    /// Passes on what there is room for; true if that was anything. `prints` is true while what
-    /// it has printed is on its way.
-    pub fn feed(&mut self, prints: bool) -> Result<bool> {
+    /// Passes on what there is room for; true if that was anything.
+    pub fn feed(&mut self) -> Result<bool> {
         while let Some(bytes) = self.unsent.front() {
             if !self.try_send(bytes)? {
                 return Ok(false);
@@ -231,7 +230,7 @@ impl Device {
             return Ok(false);
         }
         let keeps = self.keeps && self.failure.is_none();
-        if self.journal.is_quiet() && self.asked.is_empty() && !prints {
+        if self.journal.is_quiet() && self.asked.is_empty() {
             let wants_copy = self.copy.is_none() || (keeps && self.journal.wants_copy());
             if wants_copy && self.ends.is_none() && !self.is_free() {
                 self.ask_for_copy()?;

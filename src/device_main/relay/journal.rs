@@ -47,7 +47,7 @@ impl Entry {
 }
 
 /// A worker's receive of a piece, and where in the worker it goes.
-pub type Waiter = (u32, u64);
+pub type Waiter = (u64, u64);
 
 struct Piece {
     /// None while it is under way.

@@ -32,7 +32,6 @@ use journal::{Answer, Asked, Lane};
 use parking_lot::Mutex;
 pub use process::{Birth, Started, start};
 use process::{kill, read, write};
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// A transfer that is over.
 enum Over {
     Received { device: usize, lane: Lane, index: usize, bytes: Vec<u8> },
-    Sent { device: usize, generation: u32, id: u32, len: u64 },
+    Sent { device: usize, generation: u32, id: u64, len: u64 },
 }
 
 /// See the module.
@@ -59,9 +58,6 @@ pub struct Relay {
     pace: Pace,
     name: String,
     devices: Vec<Device>,
-    /// Output that the host has not begun to take: device, generation, and the worker's
-    /// number for it.
-    printing: VecDeque<(usize, u32, u32)>,
     over: Arc<Mutex<Vec<Over>>>,
     packet: Vec<u8>,
     kills: Kills,
@@ -80,18 +76,7 @@ impl Relay {
         let workers = workers.into_iter().enumerate();
         let devices = workers.map(|(i, it)| Device::new(format!("worker {i} of {name}"), it, spares)).collect();
         let (link, packet) = (Arc::new(link), vec![0; PACKET_MAX]);
-        Relay {
-            link,
-            host,
-            host_process,
-            pace,
-            name,
-            devices,
-            printing: VecDeque::new(),
-            over: Arc::default(),
-            packet,
-            kills: Kills::so_far(),
-        }
+        Relay { link, host, host_process, pace, name, devices, over: Arc::default(), packet, kills: Kills::so_far() }
     }
 
     /// Tells a worker what it has to know before anything else ([`Packet::Begin`]).
@@ -163,15 +148,9 @@ impl Relay {
         for transfer in over {
             self.finish(transfer)?;
         }
-        while self.printing.len() > self.link.unfinished_synchronous() {
-            if let Some((device, generation, id)) = self.printing.pop_front() {
-                self.done(device, generation, id, 0)?;
-            }
-        }
         for device in 0..self.devices.len() {
             moved |= self.listen(device)?;
-            let prints = self.printing.iter().any(|p| p.0 == device);
-            moved |= self.devices[device].feed(prints)?;
+            moved |= self.devices[device].feed()?;
             for reply in std::mem::take(&mut self.devices[device].due) {
                 self.forward(device, &reply)?;
             }
@@ -224,21 +203,6 @@ impl Relay {
             Packet::Awake { pid } => return device.awake(pid),
             Packet::Misled if matches!(device.stage, Stage::Wakes(_)) => return device.wake(),
             Packet::Message(reply) => return self.reply(index, reply),
-            Packet::Synchronous { id, bytes } => {
-                let Reply::Output { stream, bytes } = Reply::parse(bytes)? else {
-                    return Err(Error::new(format!("{} prints what is no text", device.name)));
-                };
-                let new = device.journal.print(stream, bytes);
-                if new.is_empty() {
-                    return device.tell(&Packet::Done { id, len: 0 });
-                }
-                self.printing.push_back((index, device.generation, id));
-                let mut message = self.link.buffer();
-                reply::begin_output(&mut message, stream);
-                message.extend_from_slice(new);
-                self.address(index, &mut message);
-                self.link.send_synchronous(self.host, message)?;
-            }
             Packet::Send { id, rank, tag, at, len } => return self.send(index, id, (rank, tag), at, len),
             Packet::Receive { id, rank, tag, at, len } => return self.receive(index, (id, at), (rank, tag), len),
             _ => return Err(Error::new(format!("{} sent what only its rank sends", device.name))),
@@ -274,7 +238,17 @@ impl Relay {
             // Those of what is done again were told already.
             Reply::Records(_) if device.journal.repeats() => return Ok(()),
             Reply::Records(_) => return self.forward(index, bytes),
-            Reply::Output { .. } => return Err(Error::new(format!("{} prints without waiting", device.name))),
+            Reply::Output { stream, bytes } => {
+                let new = device.journal.print(stream, bytes);
+                if new.is_empty() {
+                    return Ok(());
+                }
+                let mut message = self.link.buffer();
+                reply::begin_output(&mut message, stream);
+                message.extend_from_slice(new);
+                self.address(index, &mut message);
+                return self.link.send(self.host, message);
+            }
         };
         if device.was_asked(seq) {
             return self.forward(index, bytes);
@@ -295,7 +269,7 @@ impl Relay {
     }
 
     /// A worker sends a piece of bulk data.
-    fn send(&mut self, index: usize, id: u32, lane: Lane, at: u64, len: u64) -> Result<()> {
+    fn send(&mut self, index: usize, id: u64, lane: Lane, at: u64, len: u64) -> Result<()> {
         let device = &mut self.devices[index];
         let bytes = match read(device.it.pid, at, len) {
             Ok(bytes) => bytes,
@@ -324,7 +298,7 @@ impl Relay {
     }
 
     /// A worker receives a piece of bulk data.
-    fn receive(&mut self, device: usize, (id, at): (u32, u64), lane: Lane, len: u64) -> Result<()> {
+    fn receive(&mut self, device: usize, (id, at): (u64, u64), lane: Lane, len: u64) -> Result<()> {
         let it = &mut self.devices[device];
         match it.journal.receive(lane, (id, at)) {
             Asked::UnderWay => Ok(()),
@@ -373,7 +347,7 @@ impl Relay {
         }
     }
 
-    fn done(&mut self, device: usize, generation: u32, id: u32, len: u64) -> Result<()> {
+    fn done(&mut self, device: usize, generation: u32, id: u64, len: u64) -> Result<()> {
         let device = &mut self.devices[device];
         if device.generation == generation { device.tell(&Packet::Done { id, len }) } else { Ok(()) }
     }

@@ -81,9 +81,9 @@ def files_now(before, directory, pids):
     """What the job left in its temporary folder, and what nobody holds of that
     which has come to /dev/shm since. There libomp names a file after its
     process: those of others, not of `pids`, do not count."""
-    new = shared_files() - before
-    new = {path for path in new if "KMP_REGISTERED_LIB" not in path
-           or pids & set(map(int, re.findall(r"\d+", path)))}
+    libomp = lambda path: re.search(r"KMP_REGISTERED_LIB_(\d+)_", path)
+    new = {path for path in shared_files() - before
+           if not libomp(path) or int(libomp(path)[1]) in pids}
     found = sorted(new - held_files()) if new else []
     for path, _, files in os.walk(directory):
         found += [os.path.join(path, name) for name in files]

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The size of every table, window and number space that can fill up or wrap around.
+//!
+//! A normal run never reaches most of these limits. The cargo feature `tiny-limits` makes all
+//! of them so small that every test does: in such a build tags, rings and buffers fill and
+//! numbers wrap within a second. Both ends of a job must be built alike, which the handshake
+//! checks by [`VERSION`].
+//!
+//! Numbers of 64 bits do not wrap: at a billion a second they last 580 years.
+
+/// `normal`, unless this is a build with tiny limits.
+const fn limit(normal: usize, tiny: usize) -> usize {
+    if cfg!(feature = "tiny-limits") { tiny } else { normal }
+}
+
+/// The version of this crate, which also says whether its limits are tiny.
+pub const VERSION: &str = if cfg!(feature = "tiny-limits") {
+    concat!(env!("CARGO_PKG_VERSION"), "+tiny-limits")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
+// ---- wire ------------------------------------------------------------------------
+
+/// Largest message, bytes. One byte above the eager limit of a transport costs an extra round
+/// trip (64 KiB with Open MPI over TCP); more data is several messages.
+pub const MESSAGE_MAX: usize = limit(32 << 10, 8 << 10);
+/// Largest piece of user data that travels inside a message, bytes.
+pub const INLINE_MAX: usize = limit(16 << 10, 512);
+/// The number of a link's first message. In a tiny build messages soon exceed 32 bits.
+pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
+/// The number of the first image of a program.
+pub const FIRST_IMAGE: u32 = limit(1, u32::MAX as usize - 2) as u32;
+/// Parts in which an image travels at most; each has a tag of its own.
+pub const IMAGE_PARTS: usize = limit(32, 1);
+
+// ---- link ------------------------------------------------------------------------
+
+/// Tags of bulk data between two ranks, see `mpi::TAG_BULK`.
+pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
+/// Receives for messages that are posted ahead.
+pub const POSTED: usize = limit(8, 1);
+/// Messages of up to this many bytes are sent in frames, see `Link::new`.
+pub const FRAMED: usize = limit(16 << 10, 6 << 10);
+/// Pieces of one bulk transfer that are under way at once.
+pub const WINDOW: usize = limit(4, 1);
+/// Message buffers kept for reuse, and how many of them only the driving thread can reach.
+pub const SPARE_BUFFERS: usize = limit(64, 2);
+/// See [`SPARE_BUFFERS`].
+pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
+
+// ---- host ------------------------------------------------------------------------
+
+/// Unanswered messages of one device from which on a further one waits a moment.
+pub const IN_FLIGHT: usize = limit(64, 2);
+
+// ---- device ----------------------------------------------------------------------
+
+/// Threads of a device: one receives, while the others run a kernel each.
+pub const THREADS: usize = limit(32, 4);
+/// Bytes for the names of kernels; a kernel whose name has no room is shown by its address.
+pub const NAMES: usize = limit(1 << 20, 256);
+/// Printed bytes on their way to the host before a running kernel's further output waits.
+pub const OUTPUT_AHEAD: usize = limit(128 << 10, 8 << 10);
+/// The same for output that a reply must follow.
+pub const OUTPUT_BEFORE_REPLY: usize = limit(512 << 10, 16 << 10);
+/// The host acknowledges so many printed bytes at a time.
+pub const OUTPUT_STEP: usize = OUTPUT_AHEAD / 4;

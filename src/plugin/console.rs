@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What regions print, from its arrival until it is written to the program's own streams.
+//!
+//! The driving thread only collects it here. It is written by threads that hold no lock of this
+//! library: the program's stdout may be a pipe that nobody reads for an hour, or locked by
+//! another thread of the program (`flockfile`).
+//!
+//! Lines of several devices do not mix: as long as one device is within a line, the others'
+//! text waits for the end of that line, though not for long.
+
+use crate::base::log;
+use crate::wire::reply::Stream;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a device may take to end a line that it has begun before other devices' text is
+/// written behind it.
+const LINE_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a construct waits for text of its device that can't be written now, because another
+/// thread has the stream.
+const STREAM_PATIENCE: Duration = Duration::from_secs(1);
+/// A longer beginning of a line is not kept back.
+const LINE_MAX: usize = 64 << 10;
+
+/// See the module.
+pub struct Console {
+    streams: [Mutex<Pending>; 2],
+    /// Bytes that wait to be written, of all devices.
+    waiting: AtomicUsize,
+    devices: Vec<Counts>,
+    /// A write has failed, and the user knows.
+    has_failed: AtomicBool,
+}
+
+/// Bytes of one device.
+#[derive(Default)]
+struct Counts {
+    arrived: AtomicU64,
+    written: AtomicU64,
+    /// What of that the device knows.
+    acknowledged: AtomicU64,
+}
+
+/// What waits to be written to one stream.
+struct Pending {
+    /// By device.
+    texts: Vec<Text>,
+    /// The device whose line was begun and not ended.
+    within_line: Option<usize>,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// When the oldest of them came.
+    since: Option<Instant>,
+}
+
+impl Console {
+    /// A console for so many devices.
+    pub fn new(devices: usize) -> Console {
+        let streams = [(); 2].map(|()| Mutex::new(Pending::new(devices, LINE_PATIENCE)));
+        Console {
+            streams,
+            waiting: AtomicUsize::new(0),
+            devices: (0..devices).map(|_| Counts::default()).collect(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Text of a device came.
+    #[cold]
+    pub fn push(&self, device: usize, stream: Stream, bytes: &[u8]) {
+        self.streams[stream as usize - 1].lock().push(device, bytes);
+        self.devices[device].arrived.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+    }
+
+    /// True if there is something to write.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// True if text of a device has to be written before a construct that ran there is over.
+    #[inline]
+    pub fn owes(&self, device: usize) -> bool {
+        let counts = &self.devices[device];
+        counts.written.load(Ordering::Acquire) != counts.arrived.load(Ordering::Relaxed) && !self.is_stuck(device)
+    }
+
+    /// True if another thread has kept a device's text from being written for long.
+    #[cold]
+    fn is_stuck(&self, device: usize) -> bool {
+        let since = self.streams.iter().filter_map(|s| s.lock().texts[device].since).min();
+        since.is_some_and(|since| since.elapsed() > STREAM_PATIENCE)
+    }
+
+    /// Writes what can be written now. `goes_on` tells of a device whether more may come of a
+    /// line that it has begun.
+    #[cold]
+    pub fn write(&self, goes_on: &dyn Fn(usize) -> bool) {
+        for stream in [Stream::Out, Stream::Err] {
+            // Not a wait: another thread that writes takes along what is here.
+            let Some(file) = StdStream::try_lock(stream) else { continue };
+            loop {
+                let next = self.streams[stream as usize - 1].lock().take(goes_on);
+                let Some((device, bytes)) = next else { break };
+                if let Err(e) = file.write(&bytes)
+                    && !self.has_failed.swap(true, Ordering::Relaxed)
+                {
+                    // The program does not see what this call returns, as a region's own printf could.
+                    log::warning(format_args!("the program can't write what its regions print: {e}"));
+                }
+                self.devices[device].written.fetch_add(bytes.len() as u64, Ordering::Release);
+                self.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The bytes of a device that were written and that it does not know of, if these are at
+    /// least `step`; it is told by the caller.
+    pub fn acknowledge(&self, device: usize, step: u64) -> Option<u64> {
+        let counts = &self.devices[device];
+        let known = counts.acknowledged.load(Ordering::Relaxed);
+        let new = counts.written.load(Ordering::Relaxed) - known;
+        // One of several threads does it.
+        let mine = new >= step
+            && counts.acknowledged.compare_exchange(known, known + new, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        mine.then_some(new)
+    }
+}
+
+impl Pending {
+    fn new(devices: usize, patience: Duration) -> Pending {
+        Pending { texts: (0..devices).map(|_| Text::default()).collect(), within_line: None, patience }
+    }
+
+    fn push(&mut self, device: usize, bytes: &[u8]) {
+        let text = &mut self.texts[device];
+        text.bytes.extend_from_slice(bytes);
+        text.since.get_or_insert_with(Instant::now);
+    }
+
+    /// What is to be written next, and whose it is.
+    fn take(&mut self, goes_on: &dyn Fn(usize) -> bool) -> Option<(usize, Vec<u8>)> {
+        let patience = self.patience;
+        let waits = |text: &Text| text.since.is_some_and(|since| since.elapsed() > patience);
+        let has_text =
+            |texts: &[Text], but: usize| texts.iter().enumerate().any(|(d, t)| d != but && !t.bytes.is_empty());
+        if let Some(device) = self.within_line {
+            if !self.texts[device].bytes.is_empty() {
+                return Some(self.take_of(device, has_text(&self.texts, device)));
+            }
+            let mut others = self.texts.iter().filter(|t| !t.bytes.is_empty());
+            if goes_on(device) && !others.any(waits) {
+                return None;
+            }
+            self.within_line = None;
+        }
+        for device in 0..self.texts.len() {
+            let text = &self.texts[device];
+            let alone = !has_text(&self.texts, device);
+            let is_due = text.bytes.contains(&b'\n') || alone || !goes_on(device) || waits(text);
+            if !text.bytes.is_empty() && (is_due || text.bytes.len() > LINE_MAX) {
+                return Some(self.take_of(device, !alone));
+            }
+        }
+        None
+    }
+
+    /// Takes a device's text; if others wait, no beginning of a line behind a whole one.
+    fn take_of(&mut self, device: usize, others_wait: bool) -> (usize, Vec<u8>) {
+        let text = &mut self.texts[device];
+        let line_end = text.bytes.iter().rposition(|b| *b == b'\n').map(|i| i + 1);
+        let rest = match line_end {
+            Some(end) if others_wait => text.bytes.split_off(end),
+            _ => Vec::new(),
+        };
+        let bytes = std::mem::replace(&mut text.bytes, rest);
+        if text.bytes.is_empty() {
+            text.since = None;
+        }
+        self.within_line = (bytes.last() != Some(&b'\n')).then_some(device);
+        (device, bytes)
+    }
+}
+
+/// One of the program's own stdio streams, locked by this thread.
+struct StdStream(*mut libc::FILE);
+
+impl StdStream {
+    /// None if another thread of the program has it.
+    fn try_lock(stream: Stream) -> Option<StdStream> {
+        unsafe extern "C" {
+            static stdout: *mut libc::FILE;
+            static stderr: *mut libc::FILE;
+            fn ftrylockfile(file: *mut libc::FILE) -> std::ffi::c_int;
+        }
+        // SAFETY: the streams are initialised before any library is; a thread that has the lock
+        // may take it again.
+        unsafe {
+            let file = match stream {
+                Stream::Out => stdout,
+                Stream::Err => stderr,
+            };
+            (ftrylockfile(file) == 0).then(|| StdStream(file))
+        }
+    }
+
+    /// Writes bytes behind what the program itself has printed.
+    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
+        // SAFETY: the stream is valid and this thread's; the bytes have that length.
+        let written = unsafe {
+            libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), self.0) == bytes.len() && libc::fflush(self.0) == 0
+        };
+        if written { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for StdStream {
+    fn drop(&mut self) {
+        unsafe extern "C" {
+            fn funlockfile(file: *mut libc::FILE);
+        }
+        // SAFETY: this thread has locked it.
+        unsafe { funlockfile(self.0) };
+    }
+}
+
+/// Prints to the program's standard output, in order with what it prints itself.
+pub fn print(text: &[u8]) {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: the stream is initialised before any library is; it locks itself. What can't be
+    // written is lost, as it is with printf.
+    unsafe {
+        libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
+        libc::fflush(stdout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FOR_EVER: Duration = Duration::MAX;
+
+    fn taken(pending: &mut Pending, goes_on: bool) -> String {
+        let mut all = Vec::new();
+        while let Some((_, bytes)) = pending.take(&|_| goes_on) {
+            all.extend(bytes);
+        }
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_was_begun_is_ended_before_another_device_prints() {
+        let mut pending = Pending::new(2, FOR_EVER);
+        pending.push(0, b"one\ntwo");
+        // Alone, nothing waits for the end of a line.
+        assert_eq!(taken(&mut pending, true), "one\ntwo");
+        pending.push(1, b"other\n");
+        assert_eq!(taken(&mut pending, true), "");
+        pending.push(0, b" ends\nthree");
+        assert_eq!(taken(&mut pending, true), " ends\nother\nthree");
+    }
+
+    #[test]
+    fn a_line_that_will_not_end_holds_nothing_up() {
+        let mut pending = Pending::new(2, FOR_EVER);
+        pending.push(0, b"prompt: ");
+        assert_eq!(taken(&mut pending, true), "prompt: ");
+        pending.push(1, b"other\n");
+        assert_eq!(taken(&mut pending, false), "other\n");
+        let mut pending = Pending::new(2, Duration::ZERO);
+        pending.push(0, b"prompt: ");
+        assert_eq!(taken(&mut pending, true), "prompt: ");
+        pending.push(1, b"other\n");
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(taken(&mut pending, true), "other\n");
+    }
+
+    #[test]
+    fn a_very_long_line_is_not_kept() {
+        let mut pending = Pending::new(2, FOR_EVER);
+        let long = "x".repeat(LINE_MAX + 1);
+        pending.push(1, b"begin");
+        pending.push(0, long.as_bytes());
+        assert_eq!(taken(&mut pending, true), long);
+    }
+
+    proptest! {
+        /// However lines come in pieces and whenever somebody writes: each is whole, all come,
+        /// and those of a device in their order.
+        #[test]
+        fn lines_are_whole(
+            lens in prop::collection::vec((0usize..3, 0usize..40), 1..60),
+            cuts in prop::collection::vec((0usize..3, 1usize..60, any::<bool>()), 1..200),
+        ) {
+            let mut texts = vec![Vec::new(); 3];
+            for (i, (device, len)) in lens.iter().enumerate() {
+                texts[*device].extend(format!("{device} {i} {}\n", "-".repeat(*len)).into_bytes());
+            }
+            let (mut pending, mut all) = (Pending::new(3, FOR_EVER), String::new());
+            let mut rest: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+            for (device, len, writes) in cuts {
+                let (now, later) = rest[device].split_at(len.min(rest[device].len()));
+                if !now.is_empty() {
+                    pending.push(device, now);
+                }
+                rest[device] = later;
+                if writes {
+                    all += &taken(&mut pending, true);
+                }
+            }
+            for (device, text) in rest.into_iter().enumerate().filter(|(_, text)| !text.is_empty()) {
+                pending.push(device, text);
+            }
+            all += &taken(&mut pending, true);
+            for (device, text) in texts.iter().enumerate() {
+                let own = all.split_inclusive('\n').filter(|line| line.starts_with(&device.to_string()));
+                prop_assert_eq!(own.collect::<String>().as_bytes(), &text[..]);
+            }
+            prop_assert!(pending.texts.iter().all(|t| t.bytes.is_empty() && t.since.is_none()));
+        }
+    }
+}
