@@ -15,7 +15,7 @@
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
-#   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N]
+#   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N] [SOAK_FLAGS="--spares 1 --devices 2"]
 #                                        random work of 8 threads on 4 devices: every result
 #                                        and the memory of every process checked
 #   make sanitize [MPI=…]                programs under AddressSanitizer and valgrind, unit tests
@@ -107,7 +107,7 @@ check-llvm19:
 
 soak: all
 	@test/soak/run --mpi $(MPI) --prefix $(build) --seconds $(SOAK_SECONDS) \
-	  $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+	  $(if $(SOAK_SEED),--seed $(SOAK_SEED)) $(SOAK_FLAGS)
 
 sanitize:
 	@$(MAKE) --no-print-directory all DEBUG=1

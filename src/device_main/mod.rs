@@ -153,7 +153,8 @@ fn serve() -> Result<std::convert::Infallible> {
     let link = Link::new(Box::new(mpi), usize::MAX, bells, frames)?;
     let name = format!("rank {rank} on host {}", me.host);
     let spares = relay::Spares { count: settings.spares, journal: settings.journal };
-    let mut relay = relay::Relay::new(link, (host, host_process), pace(crowded, true), name, workers, spares);
+    let mut relay =
+        relay::Relay::new(link, (host, host_process), pace(crowded, true), name, workers, spares, host_hello.fragment);
     for worker in 0..settings.devices_per_rank as usize {
         let cores: Vec<u8> = cores(worker).unwrap_or_default().iter().flat_map(|core| core.to_le_bytes()).collect();
         let (host, threads, bell, fragment) = (host as u32, threads as u32, me.bell, host_hello.fragment);

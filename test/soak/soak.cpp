@@ -4,6 +4,9 @@
 //
 //   soak SECONDS SEED THREADS PROGRESS-FILE DIRECTORY-OF-LIBRARIES
 //
+// On each device one region stays open from the beginning to the end: what is kept of the
+// others until it is answered would be seen to grow.
+//
 // What a thread does is a function of seed and thread number alone, so a failure's line
 // ("thread 3, step 71, chain") names a point that a second run passes again; only how the
 // threads meet differs. Each operation is a function of its own: clang 16 takes stack for
@@ -18,12 +21,14 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
+#include <list>
 #include <mutex>
 #include <numeric>
 #include <omp.h>
 #include <shared_mutex>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <time.h>
 #include <unistd.h>
 #include <vector>
@@ -428,6 +433,52 @@ static void work(Thread &t, double end) {
       omp_target_free(block.at, block.device);
 }
 
+/// A region that runs until the program says so, by a flag in the device's memory. Another one
+/// says that the region has begun: no library must come before that, see `opening`.
+class OpenRegion {
+  enum { GO, BEGUN, FLAGS };
+  int device, *flags;
+  std::thread thread;
+
+  static void check(bool right) {
+    if (!right) {
+      fprintf(stderr, "soak: wrong: the region that stays open\n");
+      _exit(3);
+    }
+  }
+
+  void copy(int *to, int to_device, const int *from, int from_device) {
+    check(omp_target_memcpy(to, from, FLAGS * sizeof(int), 0, 0, to_device, from_device) == 0);
+  }
+
+  void run() {
+    int *f = flags, rounds = 0;
+#pragma omp target is_device_ptr(f) map(tofrom : rounds) device(device)
+    {
+      f[BEGUN] = 1;
+      for (; __atomic_load_n(&f[GO], __ATOMIC_ACQUIRE); ++rounds)
+        usleep(1000);
+    }
+    check(rounds > 0);
+  }
+
+public:
+  explicit OpenRegion(int d) : device(d), flags((int *)omp_target_alloc(FLAGS * sizeof(int), d)) {
+    int now[FLAGS] = {1, 0}, host = omp_get_initial_device();
+    check(flags);
+    copy(flags, device, now, host);
+    thread = std::thread(&OpenRegion::run, this);
+    for (; !now[BEGUN]; usleep(1000))
+      copy(now, host, flags, device);
+  }
+  void end() {
+    int now[FLAGS] = {0, 1};
+    copy(flags, device, now, omp_get_initial_device());
+    thread.join();
+    omp_target_free(flags, device);
+  }
+};
+
 int main(int argc, char **argv) {
   if (argc != 6)
     return 2;
@@ -445,6 +496,9 @@ int main(int argc, char **argv) {
   if (devices < 1)
     return 2;
 
+  std::list<OpenRegion> open_regions;
+  for (int d = 0; d < devices; ++d)
+    open_regions.emplace_back(d);
   std::vector<Thread> all(threads);
 #pragma omp parallel num_threads(threads)
   {
@@ -453,6 +507,8 @@ int main(int argc, char **argv) {
     t.state = seed * 1000003 + unsigned(t.number);
     work(t, end);
   }
+  for (OpenRegion &region : open_regions)
+    region.end();
   uint64_t steps = 0;
   for (Thread &t : all) {
     steps += t.step;

@@ -2,7 +2,8 @@
 //! One worker as its rank sees it, with its sleeping copy and what is kept to bring that to where
 //! the worker is. It speaks to the worker and not to MPI.
 
-use super::journal::Journal;
+use super::hold::{Hold, Verdict};
+use super::journal::{Journal, Terms};
 use super::process::{Copy, Started, kill};
 use crate::base::{Error, Result, log};
 use crate::debug;
@@ -17,8 +18,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How long a worker is not kept waiting for a point of quiet once that took too long.
-const GO_ON: Duration = Duration::from_secs(1);
+/// How long a worker is not copied again when there was no memory for it.
+const NO_MEMORY: Duration = Duration::from_secs(1);
 /// How long a rank answers for a worker that is copied or made: one that takes longer hangs, and
 /// the host shall notice.
 const MOVE_PATIENCE: Duration = Duration::from_secs(60);
@@ -60,8 +61,6 @@ pub struct Device {
     /// Replies that wait for a copy ([`super::journal::Answer::Later`]), and those that the host gets next.
     later: Vec<(u64, Vec<u8>)>,
     pub due: Vec<Vec<u8>>,
-    /// It may be replaced, so that what it gets is kept.
-    pub keeps: bool,
     spares: u32,
     /// Where it crashed last: message and kernel.
     crash: Option<(u64, u64)>,
@@ -69,33 +68,36 @@ pub struct Device {
     pub failure: Option<Failure>,
     /// The message that told it to end.
     pub ends: Option<u64>,
-    /// Since when it is kept waiting, and until when it is not to be.
-    held: Option<Instant>,
-    free_until: Option<Instant>,
+    hold: Hold,
+    /// Until when it is not to be copied.
+    no_copy_until: Option<Instant>,
+    /// The user knows that it can't always be replaced.
+    warned: bool,
 }
 
 impl Device {
-    /// A worker that was just started.
-    pub fn new(name: String, it: Started, spares: Spares) -> Device {
-        let keeps = spares.count > 0;
+    /// A worker that was just started, for the program at rank `host`; bulk data goes in pieces of
+    /// `fragment` bytes.
+    pub fn new(name: String, it: Started, spares: Spares, host: u32, fragment: u64) -> Device {
+        let terms = Terms { keeps: spares.count > 0, limit: spares.journal, host, fragment };
         Device {
             name,
             it,
             generation: 0,
             copy: None,
             stage: Stage::Works,
-            journal: Journal::new(keeps, spares.journal),
+            journal: Journal::new(terms),
             asked: Vec::new(),
             unsent: VecDeque::new(),
             later: Vec::new(),
             due: Vec::new(),
-            keeps,
             spares: spares.count,
             crash: None,
             failure: None,
             ends: None,
-            held: None,
-            free_until: None,
+            hold: Hold::default(),
+            no_copy_until: None,
+            warned: false,
         }
     }
 
@@ -125,7 +127,6 @@ impl Device {
 
     /// The host asks whether it is there. A worker that is copied or made can't answer.
     pub fn ask(&mut self, seq: u64, question: &[u8]) -> Result<()> {
-        self.journal.push_question();
         self.asked.push(seq);
         match self.stage {
             Stage::Works => self.tell(&Packet::Message(question)),
@@ -163,30 +164,26 @@ impl Device {
     /// It has left a copy behind, or could not.
     pub fn copied(&mut self, pid: u32) {
         self.stage = Stage::Works;
-        self.held = None;
         self.vouch();
         if pid == 0 {
             log::warning(format_args!("{} can't be copied: there is no memory for another process", self.name));
-            return self.go_on();
+            let now = Instant::now();
+            self.no_copy_until = Some(now + NO_MEMORY);
+            self.hold.go_on(&self.journal, now);
+            return self.release();
         }
         if let Some(old) = self.copy.replace(Copy::of(pid as i32)) {
             old.kill();
         }
+        self.hold = Hold::default();
         self.journal.forget();
         self.due.extend(self.later.drain(..).map(|(_, reply)| reply));
-    }
-
-    /// Does not wait for a copy, for some time.
-    fn go_on(&mut self) {
-        self.held = None;
-        self.free_until = Some(Instant::now() + GO_ON);
-        self.release();
     }
 
     /// A reply waits for a copy, if there is to be one soon.
     pub fn postpone(&mut self, seq: u64, reply: &[u8]) {
         self.later.push((seq, reply.to_vec()));
-        if self.is_free() {
+        if self.failure.is_some() || self.hold.is_free(Instant::now()) {
             self.release();
         }
     }
@@ -199,23 +196,34 @@ impl Device {
         }
     }
 
-    fn is_free(&self) -> bool {
-        self.failure.is_some() || self.free_until.is_some_and(|until| Instant::now() < until)
-    }
-
     /// True if it shall get nothing more before it is quiet, and can be copied.
-    fn hold(&mut self) -> bool {
-        if !self.journal.wants_copy() || self.is_free() {
-            self.held = None;
-        } else if self.held.get_or_insert_with(Instant::now).elapsed() > self.journal.patience() {
-            self.go_on();
+    fn holds(&mut self) -> bool {
+        if !self.journal.wants_copy() && !self.hold.is_held() {
+            return false;
         }
-        self.held.is_some()
+        match self.hold.judge(&self.journal, Instant::now()) {
+            Verdict::Wait => return true,
+            Verdict::Pass => {}
+            Verdict::GoOn => self.release(),
+            Verdict::GiveUp => {
+                self.release();
+                self.journal.give_up();
+                if !std::mem::replace(&mut self.warned, true) {
+                    log::warning(format_args!(
+                        "{} can't be copied while its regions overlap without a pause, and more than \
+                         OMPTARGET_MPI_JOURNAL bytes were sent to it: from here to the next pause it is not replaced \
+                         if it is lost",
+                        self.name
+                    ));
+                }
+            }
+        }
+        false
     }
 
     /// True if something for it waits for nobody's ring.
     pub fn waits(&self) -> bool {
-        !self.unsent.is_empty() || self.held.is_some()
+        !self.unsent.is_empty() || self.hold.is_held()
     }
 
     /// Passes on what there is room for; true if that was anything.
@@ -229,31 +237,26 @@ impl Device {
         if self.stage != Stage::Works {
             return Ok(false);
         }
-        let keeps = self.keeps && self.failure.is_none();
-        if self.journal.is_quiet() && self.asked.is_empty() {
-            let wants_copy = self.copy.is_none() || (keeps && self.journal.wants_copy());
-            if wants_copy && self.ends.is_none() && !self.is_free() {
+        let is_quiet = self.journal.is_quiet() && self.asked.is_empty();
+        if is_quiet && self.ends.is_none() && (self.copy.is_none() || self.journal.wants_copy()) {
+            let now = Instant::now();
+            if self.no_copy_until.is_none_or(|until| now >= until) {
                 self.ask_for_copy()?;
                 return Ok(true);
             }
-            if !keeps && self.journal.is_dirty() {
-                self.journal.forget();
-                self.held = None;
-            }
         }
         let mut moved = false;
-        let waits = !self.later.is_empty() || self.journal.next_message().is_some();
-        let held = waits && self.hold();
-        while !held && let Some(message) = self.journal.next_message() {
+        if self.journal.next_message().is_none() && !self.later.is_empty() {
+            self.holds();
+        }
+        while self.journal.next_message().is_some() && !self.holds() {
+            let Some(message) = self.journal.next_message() else { break };
             if !self.try_tell(&Packet::Message(message))? {
                 break;
             }
             self.ends = self.ends.or(ends(message));
-            self.journal.message_sent();
+            self.journal.message_sent(Instant::now());
             moved = true;
-            if self.journal.wants_copy() && !self.is_free() {
-                break;
-            }
         }
         Ok(moved)
     }
@@ -269,13 +272,14 @@ impl Device {
         let crash = seq.filter(|_| failure.kernel != 0).map(|seq| (seq, failure.kernel));
         let again = crash.is_some() && self.crash == crash;
         self.crash = crash;
-        let messages = self.journal.restart();
+        let gave_up = self.journal.gave_up();
         self.unsent.clear();
         self.later.clear();
         self.vouch();
-        (self.held, self.ends) = (None, None);
-        if may && self.spares > 0 && !again {
+        (self.hold, self.ends) = (Hold::default(), None);
+        if may && self.spares > 0 && !again && !gave_up {
             self.spares -= 1;
+            let messages = self.journal.restart();
             log::warning(format_args!(
                 "{}: {}; its spare takes over and does {messages} messages again ({} spares are left)",
                 self.name, failure.text, self.spares
@@ -283,8 +287,13 @@ impl Device {
         } else {
             if again {
                 failure.text += ", and so it did when a spare did the same again";
+            } else if may && gave_up {
+                failure.text += ", and no spare can take over: its regions have overlapped for so long that not \
+                                 everything since it was last copied is kept (OMPTARGET_MPI_JOURNAL)";
             }
             self.failure = Some(failure);
+            self.journal.give_up_for_good();
+            self.journal.restart();
         }
         self.wake()
     }

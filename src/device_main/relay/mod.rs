@@ -14,6 +14,7 @@
 //! - What the program was told once stays: a replay that gives something else fails.
 
 mod device;
+mod hold;
 mod journal;
 mod process;
 
@@ -47,7 +48,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// A transfer that is over.
 enum Over {
     Received { device: usize, lane: Lane, index: usize, bytes: Vec<u8> },
-    Sent { device: usize, generation: u32, id: u64, len: u64 },
+    Sent { device: usize, lane: Lane, generation: u32, id: u64, len: u64 },
 }
 
 /// See the module.
@@ -64,7 +65,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A rank, called `name` in messages, with its workers.
+    /// A rank, called `name` in messages, with its workers, which cut bulk data into pieces of
+    /// `fragment` bytes.
     pub fn new(
         link: Link,
         (host, host_process): (usize, Option<OwnedFd>),
@@ -72,9 +74,10 @@ impl Relay {
         name: String,
         workers: Vec<Started>,
         spares: Spares,
+        fragment: u64,
     ) -> Relay {
-        let workers = workers.into_iter().enumerate();
-        let devices = workers.map(|(i, it)| Device::new(format!("worker {i} of {name}"), it, spares)).collect();
+        let device = |(i, it)| Device::new(format!("worker {i} of {name}"), it, spares, host as u32, fragment);
+        let devices = workers.into_iter().enumerate().map(device).collect();
         let (link, packet) = (Arc::new(link), vec![0; PACKET_MAX]);
         Relay { link, host, host_process, pace, name, devices, over: Arc::default(), packet, kills: Kills::so_far() }
     }
@@ -88,6 +91,9 @@ impl Relay {
         static PROBE: u8 = 0;
         let device = &mut self.devices[worker];
         if let Err(e) = read(device.it.pid, &raw const PROBE as u64, 1) {
+            if e.raw_os_error() == Some(libc::ESRCH) {
+                return Err(Error::new(format!("{} has ended before it was given anything to do", device.name)));
+            }
             return Err(Error::from(e).context(
                 "a rank can't copy its workers' data by process_vm_readv, which kernel.yama.ptrace_scope above 1 \
                  and containers' seccomp profiles may forbid",
@@ -167,7 +173,7 @@ impl Relay {
                 if queue == 0 && message.len() == HEAD_LEN {
                     device.ask(seq, &message)?;
                 } else {
-                    device.journal.push(&message);
+                    device.journal.push(seq, &message);
                 }
                 self.link.recycle(message);
                 Ok(())
@@ -275,7 +281,7 @@ impl Relay {
             Ok(bytes) => bytes,
             Err(e) => return device.unreachable(&e),
         };
-        let hash = if device.keeps { xxh3_64(&bytes) } else { 0 };
+        let hash = if device.journal.keeps() { xxh3_64(&bytes) } else { 0 };
         match device.journal.send(lane, hash) {
             Asked::Done(before) if before != hash && device.failure.is_none() => {
                 device.replace(not_the_same(), None, false)
@@ -289,7 +295,7 @@ impl Relay {
                 let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
                 let done: OnDone = Box::new(move |_| {
                     drop(bytes);
-                    over.lock().push(Over::Sent { device: index, generation, id, len });
+                    over.lock().push(Over::Sent { device: index, lane, generation, id, len });
                 });
                 // An empty piece tells that there is no data.
                 if len == 0 { self.link.refuse_bulk(peer, 1, done) } else { self.link.send_bulk(peer, span, done) }
@@ -328,8 +334,8 @@ impl Relay {
 
     fn finish(&mut self, transfer: Over) -> Result<()> {
         match transfer {
-            Over::Sent { device, generation, id, len } => {
-                self.devices[device].journal.sent();
+            Over::Sent { device, lane, generation, id, len } => {
+                self.devices[device].journal.sent(lane);
                 self.done(device, generation, id, len)
             }
             Over::Received { device, lane, index, bytes } => {
