@@ -2,8 +2,11 @@
 //! Limits of time for calls that may never return: those into MPI, when a rank is gone.
 
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+
+/// How long writing what the program's streams hold may take.
+const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Ends the process unless it is dropped in time.
 pub struct Deadline(Arc<(Mutex<bool>, Condvar)>);
@@ -34,6 +37,21 @@ impl Drop for Deadline {
     fn drop(&mut self) {
         *self.0.0.lock() = true;
         self.0.1.notify_one();
+    }
+}
+
+/// Writes what the program's streams hold, but does not wait long for a stream that is locked:
+/// standard input is, for as long as a thread waits for a line.
+pub fn flush_streams() {
+    let (done, is_done) = mpsc::channel::<()>();
+    let flush = move || {
+        // SAFETY: null means all streams. The C library takes the newest first, and of the
+        // standard streams the input last.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        drop(done);
+    };
+    if std::thread::Builder::new().spawn(flush).is_ok() {
+        let _ = is_done.recv_timeout(FLUSH_PATIENCE);
     }
 }
 

@@ -13,12 +13,13 @@ pub mod memory;
 pub mod start;
 pub mod types;
 
+use crate::base::deadline::{end, flush_streams};
 use crate::base::{Error, Result, log};
 use crate::plugin::start::Choice;
-use crate::plugin::{self, Plugin};
+use crate::plugin::{self, Plugin, ending};
 use libomptarget::Generation;
 use parking_lot::Mutex;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
@@ -61,7 +62,13 @@ struct Registered {
 /// The boundary of every export: no panic and no error leaves it but as `failure`.
 #[inline]
 fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R {
-    match catch_unwind(AssertUnwindSafe(call)) {
+    let Some(called) = ending::call(|| catch_unwind(AssertUnwindSafe(call))) else {
+        log::error(format_args!(
+            "{operation}: a signal handler uses devices in the midst of another use of them by its thread"
+        ));
+        return failure;
+    };
+    match called {
         Ok(Ok(result)) => result,
         Ok(Err(Error::Told)) => failure,
         Ok(Err(Error::Text(text))) => {
@@ -85,7 +92,7 @@ fn choice() -> &'static Choice {
     CHOICE.get_or_init(|| {
         let choice = plugin::start::choose().unwrap_or_else(|e| give_up(e));
         if !matches!(choice, Choice::Stock) {
-            notice_exit();
+            notice_exit(false);
             notice_exit_of_main_thread();
             // SAFETY: as for the exit handler.
             unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
@@ -119,8 +126,9 @@ fn first_use() -> Result<&'static Plugin> {
         Choice::Stock => return Err(Error::Told),
     };
     CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
-    if CLOSED.load(Ordering::SeqCst) != OPEN {
+    if CLOSED.load(Ordering::SeqCst) != OPEN || ending::has_begun() {
         CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
+        ending::hold();
     }
     Ok(plugin)
 }
@@ -163,11 +171,9 @@ fn give_up(e: Error) -> ! {
     if let Error::Text(text) = e {
         log::error(text);
     }
-    // SAFETY: what the program printed is written; its exit handlers may use devices.
-    unsafe {
-        libc::fflush(ptr::null_mut());
-        libc::_exit(1)
-    }
+    // What the program printed is written; its exit handlers may use devices.
+    flush_streams();
+    end(1)
 }
 
 /// Which libomptarget calls; ends the process if that can't be known, for there is no other
@@ -193,7 +199,28 @@ fn finish_if_unused() {
         && !is_closed()
         && let Some(plugin) = started()
     {
+        hold_others();
         plugin.finish();
+    }
+}
+
+/// [`finish_if_unused`] where this thread is inside of another call: it has called `exit` in a
+/// signal handler. What it has locked stays so, thus nothing is locked here.
+fn finish_inside() {
+    if !is_closed()
+        && let Some(plugin) = started()
+    {
+        plugin.finish_inside();
+    }
+}
+
+/// The program's own exit handlers are over: other threads' calls are held, see [`ending`].
+fn hold_others() {
+    if EXITING.load(Ordering::SeqCst)
+        && !is_closed()
+        && let Some(plugin) = started()
+    {
+        plugin.hold_others(|| CURRENT.store(ptr::null_mut(), Ordering::SeqCst));
     }
 }
 
@@ -205,9 +232,17 @@ fn finish_if_unused() {
 /// `main`; LLVM 16 starts its plugins before that, so a handler registered then comes too
 /// late to tell that an `unregister_lib` is one of the end. Hence one is registered on
 /// several occasions, of which one is late enough.
-fn notice_exit() {
-    // SAFETY: the handler is a function of this library, which is never unloaded.
-    unsafe { libc::atexit(on_exit) };
+///
+/// With `first` the handler was registered before any of the program's own, behind which it runs.
+fn notice_exit(first: bool) {
+    unsafe extern "C" {
+        /// glibc's: `function(status, argument)` is an exit handler.
+        #[link_name = "on_exit"]
+        fn at_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    // SAFETY: the handler is a function of this library, which is never unloaded; it takes the
+    // argument for a number.
+    unsafe { at_exit(on_exit, ptr::without_provenance_mut(first.into())) };
 }
 
 /// Lets the main thread's call of `exit` be noticed before it runs any handler.
@@ -235,9 +270,13 @@ fn notice_exit_of_main_thread() {
     }
 }
 
-extern "C" fn on_exit() {
+extern "C" fn on_exit(status: c_int, first: *mut c_void) {
     EXITING.store(true, Ordering::SeqCst);
-    if REGISTERED.lock().is_empty() {
+    ending::begin(status);
+    if !first.is_null() {
+        hold_others();
+    }
+    if !ending::is_inside() && REGISTERED.lock().is_empty() {
         guard("exit", (), || {
             finish_if_unused();
             Ok(())

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
     let early = !USED.load(Ordering::SeqCst);
     REGISTERED.lock().push(Registered { desc: desc as usize, needs_devices: destructors || early });
     if early {
-        notice_exit();
+        notice_exit(true);
     }
     SUCCESS
 }
@@ -68,6 +68,10 @@ pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
 /// `desc` is what `register_lib` was called with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
+    if EXITING.load(Ordering::SeqCst) && ending::is_inside() {
+        finish_inside();
+        return SUCCESS;
+    }
     guard("unregister_lib", FAIL, || {
         // SAFETY: the caller's promise.
         let images = unsafe { images_of(desc) };
@@ -116,7 +120,7 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
             debug!("{} is used", plugin()?.device(id)?.name());
         }
         if !USED.swap(true, Ordering::SeqCst) {
-            notice_exit();
+            notice_exit(false);
         }
         Ok(SUCCESS)
     })

@@ -10,7 +10,7 @@ pub mod idle;
 pub mod meet;
 mod sleepers;
 
-use crate::base::deadline::{Deadline, end, end_launcher};
+use crate::base::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::base::limits::{FRAMED, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
@@ -503,14 +503,19 @@ impl Link {
         state.transport.finish();
     }
 
+    /// Leaves the transport as it is: whoever uses the link from here on gets an error. False if
+    /// a thread has had the link locked all this time.
+    pub fn leave(&self, patience: Duration) -> bool {
+        let state = self.state.try_lock_for(patience);
+        state.map(|mut state| state.broken = Some(Error::Told)).is_some()
+    }
+
     /// Ends all ranks at once, and this process in any case: what MPI does to that end may
     /// wait for a network that is gone.
     pub fn abort(&self, code: i32) -> ! {
         end_launcher(2 * ABORT_PATIENCE);
         let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
-        // What the program printed. As its streams may be locked, behind the start of that.
-        // SAFETY: null means all streams.
-        unsafe { libc::fflush(std::ptr::null_mut()) };
+        flush_streams();
         match self.state.try_lock_for(ABORT_PATIENCE) {
             Some(mut state) => state.transport.abort(code),
             None => end(code),

@@ -6,6 +6,7 @@
 
 use super::arena::Arena;
 use super::console::Console;
+use super::ending;
 use super::flight::{Flight, Sent};
 use super::pulse::{self, Pulse, Verdict};
 use super::queue::{Event, Open, Position, Queue};
@@ -13,15 +14,16 @@ use super::space::{self, Space};
 use super::tags::{Lease, Tags};
 use super::turn::Turn;
 use super::watch::Watching;
-use crate::base::deadline::Deadline;
+use crate::base::deadline::{Deadline, flush_streams};
 use crate::base::limits::{IN_FLIGHT, OUTPUT_STEP};
 use crate::base::{Error, Result, log, name, node};
-use crate::debug;
 use crate::link::idle::Pace;
+use crate::link::meet::{Launcher, launcher};
 use crate::link::{Link, Peer, Progress, Span};
 use crate::wire::command::{Command, Head, Writer};
 use crate::wire::record::{Record, Records};
 use crate::wire::reply::{Failure, Reply};
+use crate::{debug, mpi};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -37,8 +39,10 @@ const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 const CONTROL: u32 = 0;
 /// Looks at its own queue before a thread sleeps because another one drives.
 const GLANCES: u32 = 500;
-/// How long threads that still wait are kept from failing while the process ends.
+/// How long threads that still wait are kept from failing when the program ends MPI.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long another thread may have the link locked while the process ends.
+const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a message waits for what it could tell besides.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
@@ -491,6 +495,9 @@ impl Engine {
             }
             last_turn = turn;
         }
+        if ending::has_begun() {
+            ending::hold();
+        }
         Ok(())
     }
 
@@ -675,9 +682,12 @@ impl Engine {
     #[cold]
     fn broken(&self, e: Error) -> Error {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
-            // The process is ending, and this thread is not who ends it: a failure now
-            // would make libomptarget abort the process and lose its status.
-            std::thread::sleep(GRACE);
+            // A failure now would make libomptarget abort the process and lose its status.
+            if ending::has_begun() {
+                ending::hold();
+            } else {
+                std::thread::sleep(GRACE);
+            }
         }
         let first = !self.ports.iter().fold(false, |lost, p| lost | p.lost.swap(true, Ordering::Relaxed));
         let Error::Text(text) = e else { return Error::Told };
@@ -693,12 +703,44 @@ impl Engine {
         ))
     }
 
+    /// True while a device has something to do.
+    pub fn is_busy(&self) -> bool {
+        self.ports.iter().any(|p| p.in_flight.load(Ordering::Relaxed) > 0)
+    }
+
+    /// True if the process may end without waiting for devices and MPI, and better does: other
+    /// threads may go on, and libomptarget aborts when one starts a region from here on. The
+    /// launcher takes that as it takes any end with a status that is not 0: it ends the job
+    /// with this status.
+    pub fn may_leave(&self) -> bool {
+        self.is_alone && ending::has_begun() && ending::status() != Some(0) && ending::has_other_users()
+    }
+
+    /// Ends the use of the devices; they end when this process does.
+    pub fn leave(&self) {
+        let _ = self.ended_by.set(std::thread::current().id());
+        if !self.link.leave(LINK_PATIENCE) {
+            self.leave_job();
+        }
+    }
+
+    /// Ends the use of the devices while this thread, or one that does not return, may have
+    /// anything locked. The process is about to end, without `MPI_Finalize`. Open MPI's launcher takes
+    /// that for a failure, unless the job is aborted with the status 0.
+    pub fn leave_job(&self) {
+        if ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _))) {
+            flush_streams();
+            mpi::abort_job(0);
+        }
+    }
+
     /// Ends all devices, then MPI.
     pub fn shut_down(&self, queues: &[Arc<Queue>], patience: Duration) {
         let _ = self.ended_by.set(std::thread::current().id());
         // If a link is broken, the poll below says so.
         let asked = queues.iter().try_for_each(|q| self.control(q, |w| w.push(Command::Shutdown)));
         let (mut idle, mut since) = (self.link.idle(self.pace), Instant::now());
+        let mut driven = since;
         while asked.is_err() || !(queues.iter().all(|q| q.is_idle()) && self.link.is_flushed()) {
             if since.elapsed() > patience {
                 let silent = queues.iter().filter(|q| !q.is_idle()).map(|q| self.ports[q.port].name.as_str());
@@ -706,7 +748,14 @@ impl Engine {
                 log::error(format_args!("no answer at the end of the program from {silent}; ending the job"));
                 self.link.abort(1);
             }
-            match self.poll() {
+            let polled = self.poll();
+            if !matches!(polled, Ok(Progress::Elsewhere)) {
+                driven = Instant::now();
+            } else if driven.elapsed() > LINK_PATIENCE {
+                // The thread that drives does not return: a signal handler keeps it, for instance.
+                return self.leave_job();
+            }
+            match polled {
                 Ok(Progress::Made) => {
                     // Behind the writing of what came, which may take for ever.
                     since = Instant::now();

@@ -4,6 +4,7 @@
 pub mod arena;
 pub mod console;
 pub mod device;
+pub mod ending;
 pub mod engine;
 pub mod flight;
 pub mod image;
@@ -17,7 +18,7 @@ pub mod turn;
 pub mod watch;
 
 use crate::base::limits::FIRST_IMAGE;
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result, elf, log};
 use crate::link::{Peer, Span};
 use crate::wire::command::parts;
 use device::Device;
@@ -272,12 +273,37 @@ impl Plugin {
 
     /// Ends the devices and MPI; later calls do nothing.
     pub fn finish(&self) {
-        if !self.finished.swap(true, Ordering::SeqCst) {
-            if let Some(watch) = self.watch.lock().take() {
+        if self.finished.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let watch = self.watch.lock().take();
+        if watch.is_none() && self.engine.may_leave() {
+            self.engine.leave();
+        } else {
+            if let Some(watch) = watch {
                 watch.end(&self.devices);
             }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
             self.engine.shut_down(&controls, END_PATIENCE);
         }
+        ending::devices_have_ended();
+    }
+
+    /// The same for a thread that is inside of another call, which it can't end any more.
+    pub fn finish_inside(&self) {
+        if !self.finished.swap(true, Ordering::SeqCst) {
+            if self.engine.watching.on {
+                log::warning(
+                    "there are no statistics and no trace: a signal handler called exit in the midst of a region",
+                );
+            }
+            self.engine.leave_job();
+        }
+    }
+
+    /// Holds the calls of other threads than this one, which ends the process; `catch` makes
+    /// calls come to [`ending::hold`].
+    pub fn hold_others(&self, catch: impl FnOnce()) {
+        ending::hold_others(catch, &|| self.engine.is_busy());
     }
 }

@@ -734,7 +734,7 @@ mod tests {
 
     #[test]
     fn an_image_that_is_passed_on_is_kept_until_all_have_it() {
-        let image = Command::Image { image: 1, rank: HOST, tag: 50, len: 150, libraries: 1, to: [Some(3), None] };
+        let image = Command::Image { image: 1, rank: HOST, tag: 50, len: 150, libraries: 1, to: [Some((3, 50)), None] };
         let mut j = journal(false, 0);
         push(&mut j, 1, image);
         send(&mut j);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The end of the process: its status, the thread that runs the exit handlers, and where the
+//! other threads wait meanwhile.
+//!
+//! A thread that still runs regions must not go on while libomptarget takes itself apart:
+//! libomptarget 16 first forgets the program's regions, and aborts when one of them starts, then
+//! frees what it uses, and crashes. Hence calls of the other threads do not return once the
+//! program's own exit handlers are over ([`hold`]). Until the devices are ended each call is held
+//! for [`PAUSE`] at most: a destructor of a library may wait for such a thread.
+//!
+//! A signal handler may call `exit` while its thread is inside of the plugin. Whatever the thread
+//! has locked then stays locked, and MPI is in the midst of a call: [`is_inside`] says so, and
+//! nothing that needs either may be done.
+
+use crate::base::deadline::{end, flush_streams};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
+use std::time::{Duration, Instant};
+
+/// How long calls are held before the devices are ended.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long the thread that ends the process waits for other threads' regions to be held.
+const SETTLE: Duration = Duration::from_millis(20);
+/// The same if none is under way.
+const SETTLE_IDLE: Duration = Duration::from_millis(2);
+/// A thread that ends the process and does nothing for so long, although the devices are ended,
+/// waits for a held one.
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// Nothing ends the process for so long: held threads fail.
+const GRACE: Duration = Duration::from_secs(60);
+/// A held thread looks this often whether it may go on.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The thread that runs the exit handlers, 0 before.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+static STATUS: AtomicI32 = AtomicI32::new(0);
+/// When other threads' calls began to be held.
+static HOLDING: OnceLock<Instant> = OnceLock::new();
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// When the devices were ended, or given up.
+static DEVICES_ENDED: OnceLock<Instant> = OnceLock::new();
+/// Calls that are held.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Threads that have called the plugin and still exist.
+static USERS: AtomicUsize = AtomicUsize::new(0);
+
+struct Calls {
+    depth: Cell<u32>,
+    known: Cell<bool>,
+}
+
+thread_local! {
+    // Without a destructor: this is looked at in every call.
+    static CALLS: Calls = const { Calls { depth: Cell::new(0), known: Cell::new(false) } };
+    static USER: User = const { User };
+}
+
+/// A thread that has called the plugin.
+struct User;
+
+impl Drop for User {
+    fn drop(&mut self) {
+        USERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn meet_user(calls: &Calls) {
+    calls.known.set(true);
+    if USER.try_with(|_| ()).is_ok() {
+        USERS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes a call of the plugin; none if the thread is inside of another one, which a signal handler
+/// has interrupted.
+#[inline]
+pub fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
+    CALLS.with(|calls| {
+        if calls.depth.get() != 0 {
+            return None;
+        }
+        if !calls.known.get() {
+            meet_user(calls);
+        }
+        calls.depth.set(1);
+        // A signal handler of this thread must see it before anything is locked.
+        compiler_fence(Ordering::SeqCst);
+        let result = call();
+        compiler_fence(Ordering::SeqCst);
+        calls.depth.set(0);
+        Some(result)
+    })
+}
+
+/// True if this thread is inside of a call of the plugin.
+pub fn is_inside() -> bool {
+    CALLS.with(|calls| calls.depth.get() != 0)
+}
+
+/// The calling thread ends the process with this status.
+pub fn begin(status: i32) {
+    STATUS.store(status, Ordering::Relaxed);
+    THREAD.store(thread(), Ordering::SeqCst);
+}
+
+/// The status that the program ends with, if it is ending.
+pub fn status() -> Option<i32> {
+    (THREAD.load(Ordering::SeqCst) != 0).then(|| STATUS.load(Ordering::Relaxed))
+}
+
+/// True once calls of other threads than the one that ends the process are held.
+#[inline]
+pub fn has_begun() -> bool {
+    HAS_BEGUN.load(Ordering::Relaxed)
+}
+
+/// True if threads exist that have called the plugin, apart from this one.
+pub fn has_other_users() -> bool {
+    let this = CALLS.with(|calls| calls.known.get());
+    USERS.load(Ordering::Relaxed) > usize::from(this)
+}
+
+/// Holds the calls of all other threads from here on, which `catch` makes come to [`hold`], and
+/// waits a moment for them: one that has just returned will soon be back. `is_busy` is true while
+/// a region runs.
+pub fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
+    if HOLDING.get().is_some() || THREAD.load(Ordering::SeqCst) != thread() {
+        return;
+    }
+    let since = *HOLDING.get_or_init(Instant::now);
+    HAS_BEGUN.store(true, Ordering::SeqCst);
+    catch();
+    let mut changed = since;
+    let mut held = 0;
+    while has_other_users() && since.elapsed() < SETTLE && (is_busy() || changed.elapsed() < SETTLE_IDLE) {
+        std::thread::sleep(Duration::from_micros(200));
+        let now = HELD.load(Ordering::Relaxed);
+        if now != held {
+            (held, changed) = (now, Instant::now());
+        }
+    }
+}
+
+/// The devices are ended, or will be with the process: held calls do not return any more. Should
+/// the process wait for such a thread, as libomp does for those of `nowait` regions, it is
+/// ended all the same, with the program's status.
+pub fn devices_have_ended() {
+    if !has_begun() || DEVICES_ENDED.set(Instant::now()).is_err() || !has_other_users() {
+        return;
+    }
+    let mut clock = 0;
+    // SAFETY: the calling thread exists; the number outlives the call.
+    if unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } != 0 {
+        return;
+    }
+    // Where no thread can be had, the held ones fail in the end.
+    let _ = std::thread::Builder::new().spawn(move || {
+        let mut before = None;
+        loop {
+            let now = elapsed(clock);
+            if before == Some(now) && HELD.load(Ordering::Relaxed) > 0 {
+                flush_streams();
+                end(STATUS.load(Ordering::Relaxed));
+            }
+            before = Some(now);
+            std::thread::sleep(STANDSTILL);
+        }
+    });
+}
+
+/// What a clock of the system says, in seconds and nanoseconds.
+fn elapsed(clock: libc::clockid_t) -> (i64, i64) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the record outlives the call.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    (time.tv_sec, time.tv_nsec)
+}
+
+/// Keeps the calling thread from going on while another one ends the process.
+#[cold]
+pub fn hold() {
+    if THREAD.load(Ordering::SeqCst) == thread() {
+        return;
+    }
+    HELD.fetch_add(1, Ordering::Relaxed);
+    loop {
+        match (HOLDING.get(), DEVICES_ENDED.get()) {
+            (_, Some(ended)) if ended.elapsed() < GRACE => {}
+            (Some(since), None) if since.elapsed() < PAUSE => {}
+            _ => break,
+        }
+        std::thread::sleep(LOOK);
+    }
+    HELD.fetch_sub(1, Ordering::Relaxed);
+}
+
+fn thread() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
+}
