@@ -8,6 +8,7 @@ mod fault;
 mod image;
 mod memory;
 pub(crate) mod output;
+pub mod registration;
 mod relay;
 mod role;
 mod schedule;

@@ -389,7 +389,6 @@ impl Server {
         if let Some(list) = libraries.take() {
             let role = self.begin_long(me);
             image::preload(&list);
-            tidy();
             self.end_long(me, role);
         }
     }
@@ -509,8 +508,6 @@ impl Server {
     /// A kernel crashed: everything that was to be done fails.
     #[cold]
     fn give_up(&self) {
-        // This process will be killed, and may have registered itself since the image was loaded.
-        tidy();
         output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
         let failure = fault::describe();
@@ -976,7 +973,6 @@ impl Server {
         // Again, to run before the exit handlers of what was just loaded.
         fault::notice_exit();
         fault::notice_exceptions();
-        tidy();
         debug!("image {id} is at {:#x}", image.base());
         self.memory.add_data(image.data());
         reply.extend_from_slice(&image.base().to_le_bytes());
@@ -1026,12 +1022,6 @@ fn forget_process(pid: i32) {
     }
 }
 
-/// Removes what libomp has left so far: a launcher may kill this process at any time, and the
-/// one above together with it.
-fn tidy() {
-    forget_libomp(std::process::id() as i32);
-}
-
 /// A handle of a process of this node that tells when it has ended, where the system has such.
 pub fn process_handle(pid: i32) -> Option<OwnedFd> {
     // SAFETY: plain numbers; a descriptor that comes back is ours alone.
@@ -1055,20 +1045,9 @@ pub fn die_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Removes what libomp leaves behind in a process that ends without exit handlers, its
-/// registration (kmp_runtime.cpp).
-pub fn forget_libomp(pid: i32) {
-    // SAFETY: getuid has no preconditions; the name is a C string.
-    unsafe {
-        let name = format!("/__KMP_REGISTERED_LIB_{pid}_{}\0", libc::getuid());
-        libc::shm_unlink(name.as_ptr().cast());
-    }
-}
-
 /// Ends this process at once.
 pub fn quit(code: i32) -> ! {
     fault::ending();
-    tidy();
     // SAFETY: exit handlers belong to libraries of images whose threads still run.
     unsafe { libc::_exit(code) }
 }

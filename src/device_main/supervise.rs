@@ -7,7 +7,7 @@
 //! parent of these itself, and needs only [`cause`] and their boards.
 
 use super::board::Board;
-use super::serve::{die_with_parent, forget_libomp};
+use super::serve::die_with_parent;
 use crate::base::{Error, Result, log, name, node};
 use std::ffi::c_int;
 use std::fs;
@@ -90,7 +90,6 @@ fn supervise(device: libc::pid_t, launcher: libc::pid_t, board: &Board, signals:
             }
         }
     };
-    forget_libomp(device);
     let line = obituary(device, status, board, &kills).filter(|_| !told_to_end);
     let unexpected = line.is_some();
     if let Some(line) = line {

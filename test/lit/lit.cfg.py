@@ -71,7 +71,7 @@ config.test_exec_root = os.path.join(
 # Hosts made of namespaces (tools/hosts.py) are root's to make.
 if not stock and os.getuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
     config.available_features.add("hosts")
-# So are groups of processes with a limit of memory.
+# So are groups of processes with a limit of memory or of threads.
 cgroup = [sys.executable, os.path.join(here, "tools", "cgroup.py")]
 if not stock and os.getuid() == 0 and subprocess.run(
         cgroup + ["--possible"], capture_output=True).returncode == 0:

@@ -7,7 +7,6 @@ use super::journal::{Journal, Terms};
 use super::process::{Copy, Started, kill};
 use crate::base::{Error, Result, log};
 use crate::debug;
-use crate::device_main::serve::forget_libomp;
 use crate::device_main::supervise::Kills;
 use crate::device_main::worker::{order, send};
 use crate::wire::command::{Command, Commands};
@@ -352,7 +351,7 @@ impl Device {
         let flags = if waits { 0 } else { libc::WNOHANG };
         // SAFETY: the process is a child of this one; no status is asked for.
         if self.it.pid != 0 && unsafe { libc::waitpid(self.it.pid, std::ptr::null_mut(), flags) } != 0 {
-            forget_libomp(std::mem::take(&mut self.it.pid));
+            self.it.pid = 0;
         }
         self.it.pid == 0
     }

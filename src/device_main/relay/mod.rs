@@ -18,7 +18,7 @@ mod hold;
 mod journal;
 mod process;
 
-use super::serve::{forget_libomp, has_ended, quit};
+use super::serve::{has_ended, quit};
 use super::supervise::{self, Kills};
 use super::worker::receive;
 use crate::base::{Error, Result, log, network};
@@ -378,7 +378,6 @@ impl Relay {
             if pid <= 0 {
                 return Ok(());
             }
-            forget_libomp(pid);
             for index in 0..self.devices.len() {
                 if matches!(self.devices[index].stage, Stage::Wakes(_)) {
                     // It may be one of which the rank has still to read that it was made.

@@ -4,7 +4,7 @@
 //
 // REQUIRES: cgroup
 // RUN: %clang %s -o %t
-// RUN: %cgroup 600 %fails %t 2> %t.err
+// RUN: %cgroup memory 600 %fails %t 2> %t.err
 // RUN: %takes "ended by signal SIGKILL .the system.s OOM killer ended a process of its cgroup.*, while kernel main, line [0-9]+ ran$"
 
 #include "offload.h"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs a command in a cgroup of its own with so much memory.
+"""Runs a command in a cgroup of its own with a limit.
 
-    cgroup.py MEBIBYTES COMMAND...
+    cgroup.py memory MEBIBYTES COMMAND...
+    cgroup.py pids THREADS COMMAND...
     cgroup.py --possible
 
-Ends with the command's status. Root's, and for machines with a memory controller of cgroup 1 or
+Ends with the command's status. Root's, and for machines with these controllers of cgroup 1 or
 2 whose root can have children; `--possible` tells.
 """
 
@@ -15,10 +16,16 @@ import sys
 import time
 
 
-def make():
+LIMITS = {
+    "memory": (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+               ("/sys/fs/cgroup", "memory.max")),
+    "pids": (("/sys/fs/cgroup/pids", "pids.max"), ("/sys/fs/cgroup", "pids.max")),
+}
+
+
+def make(controller):
     """A new group, and the name of its limit; None where there can be none."""
-    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-                        ("/sys/fs/cgroup", "memory.max")):
+    for root, limit in LIMITS[controller]:
         group = os.path.join(root, "omptarget-test-%d" % os.getpid())
         try:
             os.mkdir(group)
@@ -41,22 +48,31 @@ def remove(group):
     sys.exit("cgroup.py: %s is still in use" % group)
 
 
+def is_possible(controller):
+    made = make(controller)
+    if made:
+        remove(made[0])
+    return made is not None
+
+
 def main():
-    made = make()
+    controller = sys.argv[1]
+    if controller == "--possible":
+        return 0 if all(map(is_possible, LIMITS)) else 1
+    made = make(controller)
     if not made:
-        sys.exit("cgroup.py: no memory controller here")
+        sys.exit("cgroup.py: no %s controller here" % controller)
     group, limit = made
+    value = int(sys.argv[2]) << (20 if controller == "memory" else 0)
     try:
-        if sys.argv[1] == "--possible":
-            return 0
         with open(os.path.join(group, limit), "w") as file:
-            file.write(str(int(sys.argv[1]) << 20))
+            file.write(str(value))
 
         def enter():
             with open(os.path.join(group, "cgroup.procs"), "w") as procs:
                 procs.write(str(os.getpid()))
 
-        return subprocess.run(sys.argv[2:], preexec_fn=enter).returncode
+        return subprocess.run(sys.argv[3:], preexec_fn=enter).returncode
     finally:
         remove(group)
 
