@@ -59,7 +59,7 @@ pub const IN_FLIGHT: usize = limit(64, 2);
 /// Threads of a device: one receives, while the others run a kernel each.
 pub const THREADS: usize = limit(32, 4);
 /// Bytes for the names of kernels; a kernel whose name has no room is shown by its address.
-pub const NAMES: usize = limit(1 << 20, 256);
+pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// Printed bytes on their way to the host before a running kernel's further output waits.
 pub const OUTPUT_AHEAD: usize = limit(128 << 10, 8 << 10);
 /// The same for output that a reply must follow.

@@ -324,7 +324,7 @@ mod tests {
             all += &taken(&mut pending, true);
             for (device, text) in texts.iter().enumerate() {
                 let own = all.split_inclusive('\n').filter(|line| line.starts_with(&device.to_string()));
-                prop_assert_eq!(own.collect::<String>().as_bytes(), &text[..]);
+                prop_assert_eq!(own.collect::<String>().into_bytes(), &text[..]);
             }
             prop_assert!(pending.texts.iter().all(|t| t.bytes.is_empty() && t.since.is_none()));
         }

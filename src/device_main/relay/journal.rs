@@ -936,7 +936,7 @@ mod tests {
             if asked < receives + sends {
                 let is_receive = asked < receives;
                 let place = if is_receive {
-                    match self.j.receive(lane, (seq as u32, asked)) {
+                    match self.j.receive(lane, (seq, asked)) {
                         Asked::New(place) => Some(place),
                         Asked::UnderWay => {
                             self.at_work.insert(seq, (asked + 1, waits + 1));
