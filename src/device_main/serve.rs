@@ -28,13 +28,13 @@ use super::worker::Worker;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY, THREADS};
 use crate::base::sync::disown;
 use crate::base::{Error, Result, clock, network, node};
-use crate::debug;
 use crate::link::idle::{Idle, Pace};
 use crate::link::{Link, OnDone, Peer, Progress, Span};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Commands, Head, parts};
 use crate::wire::record::{Event, Kind};
 use crate::wire::reply;
+use crate::{debug, mpi};
 use memmap2::MmapMut;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -551,6 +551,7 @@ impl Server {
     /// another one, where the launcher tells that, if the launcher is cut off too.
     fn check_host(&self) {
         if has_ended(self.host_process.as_ref()) {
+            mpi::leave_launcher();
             (self.quit)(0);
         }
         network::check().unwrap_or_else(|e| self.die(&e));

@@ -167,7 +167,7 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
         indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
-    let loaded = plugin()?.load(device, file, &entries)?;
+    let loaded = ending::load(|| plugin()?.load(device, file, &entries))?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)
 }

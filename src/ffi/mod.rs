@@ -122,7 +122,9 @@ fn first_use() -> Result<&'static Plugin> {
     }
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
-        Choice::OnUse(devices) => SPAWNED.get_or_init(|| spawn(*devices).unwrap_or_else(|e| give_up(e))),
+        Choice::OnUse(devices) => {
+            SPAWNED.get_or_init(|| ending::load(|| spawn(*devices).unwrap_or_else(|e| give_up(e))))
+        }
         Choice::Stock => return Err(Error::Told),
     };
     CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
@@ -274,6 +276,12 @@ extern "C" fn on_exit(status: c_int, first: *mut c_void) {
     EXITING.store(true, Ordering::SeqCst);
     ending::begin(status);
     if !first.is_null() {
+        if ending::is_loading() {
+            // libomptarget would wait for this very thread, for ever.
+            finish_inside();
+            flush_streams();
+            end(status);
+        }
         hold_others();
     }
     if !ending::is_inside() && REGISTERED.lock().is_empty() {

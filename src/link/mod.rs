@@ -503,11 +503,12 @@ impl Link {
         state.transport.finish();
     }
 
-    /// Leaves the transport as it is: whoever uses the link from here on gets an error. False if
-    /// a thread has had the link locked all this time.
-    pub fn leave(&self, patience: Duration) -> bool {
-        let state = self.state.try_lock_for(patience);
-        state.map(|mut state| state.broken = Some(Error::Told)).is_some()
+    /// Leaves the transport as it is: whoever uses the link from here on gets an error. (Or waits
+    /// for a thread that has had the link locked all this time.)
+    pub fn leave(&self, patience: Duration) {
+        if let Some(mut state) = self.state.try_lock_for(patience) {
+            state.broken = Some(Error::Told);
+        }
     }
 
     /// Ends all ranks at once, and this process in any case: what MPI does to that end may

@@ -13,6 +13,7 @@ use mpi_sys as sys;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The message tag of commands and replies; bulk data uses the tags above it.
 pub const TAG_MESSAGE: u32 = 1;
@@ -30,6 +31,9 @@ const _: () = assert!(TAG_BULK + BULK_TAGS <= TAG_MAX + 1);
 pub fn eager_on_node() -> usize {
     if library().starts_with("Open MPI") { 4032 } else { 8128 }
 }
+
+/// See [`Mpi::spans_nodes`].
+static SPANS_NODES: AtomicBool = AtomicBool::new(false);
 
 /// A started MPI: the ranks of this job.
 pub struct Mpi {
@@ -328,6 +332,7 @@ impl Mpi {
     /// waits in PMI and makes none. Processes that end without it end well.
     pub fn spans_nodes(&mut self) {
         self.finalizes = !library().starts_with("MPICH");
+        SPANS_NODES.store(true, Ordering::Relaxed);
     }
 
     fn null_comm() -> sys::MPI_Comm {
@@ -362,7 +367,7 @@ impl Mpi {
                     sys::MPI_Comm_disconnect(&mut inter);
                 } else if !self.finalizes {
                     sys::MPI_Barrier(comm);
-                    leave_launcher();
+                    end_pmi();
                 }
                 if self.finalizes && !self.is_programs {
                     sys::MPI_Finalize();
@@ -462,17 +467,26 @@ impl Mpi {
     }
 }
 
-/// Ends all processes of the job at once; needs no lock, as it leaves alone what other calls of
-/// MPI may be in the midst of.
+/// Ends all processes of the job at once. Uses nothing that another call of MPI may be in the
+/// midst of, thus needs no lock.
 pub fn abort_job(code: i32) -> ! {
     // SAFETY: MPI is started.
     unsafe { sys::MPI_Abort(sys::RSMPI_COMM_WORLD, code) };
     end(code)
 }
 
+/// Takes leave of MPICH's launcher without `MPI_Finalize`: it then passes the status of this
+/// process on, and does not kill the others. Those must notice the end by themselves, which they
+/// do on one node only: nothing is done where the job has several. Needs no lock.
+pub fn leave_launcher() {
+    if !SPANS_NODES.load(Ordering::Relaxed) {
+        end_pmi();
+    }
+}
+
 /// Takes leave of MPICH's launcher, as `MPI_Finalize` would in the end (PMI-1, the protocol of
 /// its `PMI_FD`): who just ends counts as crashed, and the others of its node are killed.
-fn leave_launcher() {
+fn end_pmi() {
     let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse::<c_int>().ok()) else { return };
     let word = b"cmd=finalize\n";
     let mut answer = [0u8; 256];

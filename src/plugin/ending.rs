@@ -48,11 +48,13 @@ static USERS: AtomicUsize = AtomicUsize::new(0);
 struct Calls {
     depth: Cell<u32>,
     known: Cell<bool>,
+    /// libomptarget has locked what it needs when the process ends.
+    loads: Cell<bool>,
 }
 
 thread_local! {
     // Without a destructor: this is looked at in every call.
-    static CALLS: Calls = const { Calls { depth: Cell::new(0), known: Cell::new(false) } };
+    static CALLS: Calls = const { Calls { depth: Cell::new(0), known: Cell::new(false), loads: Cell::new(false) } };
     static USER: User = const { User };
 }
 
@@ -92,6 +94,30 @@ pub fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
         calls.depth.set(0);
         Some(result)
     })
+}
+
+/// Makes a device ready or loads an image: libomptarget then has locked what it needs when the
+/// process ends.
+pub fn load<R>(load: impl FnOnce() -> R) -> R {
+    /// Also where it panics.
+    struct Loading<'a>(&'a Cell<bool>);
+    impl Drop for Loading<'_> {
+        fn drop(&mut self) {
+            compiler_fence(Ordering::SeqCst);
+            self.0.set(false);
+        }
+    }
+    CALLS.with(|calls| {
+        calls.loads.set(true);
+        compiler_fence(Ordering::SeqCst);
+        let _loading = Loading(&calls.loads);
+        load()
+    })
+}
+
+/// True if this thread is in the midst of [`fn@load`].
+pub fn is_loading() -> bool {
+    CALLS.with(|calls| calls.loads.get())
 }
 
 /// True if this thread is inside of a call of the plugin.

@@ -719,18 +719,21 @@ impl Engine {
     /// Ends the use of the devices; they end when this process does.
     pub fn leave(&self) {
         let _ = self.ended_by.set(std::thread::current().id());
-        if !self.link.leave(LINK_PATIENCE) {
-            self.leave_job();
-        }
+        self.link.leave(LINK_PATIENCE);
+        self.leave_job();
     }
 
     /// Ends the use of the devices while this thread, or one that does not return, may have
-    /// anything locked. The process is about to end, without `MPI_Finalize`. Open MPI's launcher takes
-    /// that for a failure, unless the job is aborted with the status 0.
+    /// anything locked. The process is about to end, without `MPI_Finalize`. Open MPI's launcher
+    /// makes a failure of that, but not of an abort with the status 0.
     pub fn leave_job(&self) {
-        if ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _))) {
-            flush_streams();
-            mpi::abort_job(0);
+        match launcher() {
+            Some((Launcher::OpenMpi, _)) if ending::status() == Some(0) => {
+                flush_streams();
+                mpi::abort_job(0);
+            }
+            Some((Launcher::Pmi, _)) => mpi::leave_launcher(),
+            _ => {}
         }
     }
 

@@ -24,6 +24,7 @@ use super::worker::receive;
 use crate::base::{Error, Result, log, network};
 use crate::link::idle::Pace;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
+use crate::mpi;
 use crate::wire::command::{Commands, HEAD_LEN, Head};
 use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{self, Failure, Reply};
@@ -362,6 +363,7 @@ impl Relay {
     fn look_after(&mut self) -> Result<()> {
         if has_ended(self.host_process.as_ref()) {
             self.kill_all();
+            mpi::leave_launcher();
             quit(0);
         }
         network::check()?;
