@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every floor may use: a clock, limits of time, errors, lists of hosts, sizes of tables,
-//! log lines, names of kernels, places of programs, settings, facts of the node and its network, ELF reading.
+//! locks, log lines, names of kernels, places of programs, settings, facts of the node and its network, ELF reading.
 
 pub mod clock;
 pub mod deadline;
@@ -8,6 +8,7 @@ pub mod elf;
 pub mod error;
 pub mod hosts;
 pub mod limits;
+pub mod lock;
 pub mod log;
 pub mod manual;
 pub mod name;

@@ -26,7 +26,7 @@ use super::watch::Watch;
 use super::work::{LONG_COPY, Work};
 use super::worker::Worker;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY, THREADS};
-use crate::base::sync::disown;
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock, network, node};
 use crate::link::idle::{Idle, Pace};
 use crate::link::{Link, OnDone, Peer, Progress, Span};
@@ -36,7 +36,7 @@ use crate::wire::record::{Event, Kind};
 use crate::wire::reply;
 use crate::{debug, mpi};
 use memmap2::MmapMut;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::ops::Range;
@@ -68,14 +68,16 @@ pub struct Server {
     memory: Memory,
     images: RwLock<BTreeMap<u32, Image>>,
     /// Images that were received and not loaded.
-    parcels: Mutex<BTreeMap<u32, Arc<Parcel>>>,
+    parcels: Mutex<BTreeMap<u32, Arc<Parcel>>, { order::LEAF }>,
     /// Libraries to be loaded when there is time.
-    preload: Mutex<Option<Vec<u8>>>,
-    stubs: Mutex<Stubs>,
+    preload: Mutex<Option<Vec<u8>>, { order::LEAF }>,
+    /// Held while these are loaded: the end of MPI, which unloads libraries, waits for that.
+    loading: Mutex<(), { order::LOADING }>,
+    stubs: Mutex<Stubs, { order::LEAF }>,
     executor: Box<dyn Executor>,
     /// Ends the device, see [`quit`].
     quit: fn(i32) -> !,
-    output: Mutex<Output>,
+    output: Mutex<Output, { order::OUTPUT }>,
     /// Bytes of it that were sent, and that the host has written.
     printed: AtomicU64,
     written: AtomicU64,
@@ -83,8 +85,8 @@ pub struct Server {
     board: &'static Board,
     /// The device's own standard error.
     stderr: std::fs::File,
-    schedule: Mutex<Schedule<Box<Work>>>,
-    ready: Mutex<VecDeque<Box<Work>>>,
+    schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
+    ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
     /// Of `ready`, for a glance without its lock.
     ready_len: AtomicUsize,
     role: Role,
@@ -93,14 +95,14 @@ pub struct Server {
     begun: AtomicUsize,
     /// Threads that do nothing, the watching one included.
     spares: AtomicUsize,
-    resting: Mutex<Vec<Thread>>,
+    resting: Mutex<Vec<Thread>, { order::LEAF }>,
     watched: AtomicBool,
     /// When a thread left the host's core.
-    left: Mutex<Instant>,
+    left: Mutex<Instant, { order::LEAF }>,
     /// A kernel crashed: nothing is executed any more.
     lost: AtomicBool,
     /// The reply to the command that ends the device.
-    farewell: Mutex<Option<Vec<u8>>>,
+    farewell: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     watch: Watch,
     /// What connects it with its rank, if this process is a worker.
     worker: Option<Arc<Worker>>,
@@ -154,6 +156,7 @@ impl Server {
             images: RwLock::default(),
             parcels: Mutex::default(),
             preload: Mutex::default(),
+            loading: Mutex::default(),
             stubs: Mutex::default(),
             executor,
             quit,
@@ -385,8 +388,9 @@ impl Server {
     /// program's.
     fn preload(&self, me: &mut Me) {
         // Another thread may be at it.
-        let Some(mut libraries) = self.preload.try_lock() else { return };
-        if let Some(list) = libraries.take() {
+        let Some(_loading) = self.loading.try_lock() else { return };
+        let libraries = self.preload.lock().take();
+        if let Some(list) = libraries {
             let role = self.begin_long(me);
             image::preload(&list);
             self.end_long(me, role);
@@ -532,7 +536,8 @@ impl Server {
     fn end(&self) -> ! {
         output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
-        if let Some(reply) = self.farewell.lock().take() {
+        let farewell = self.farewell.lock().take();
+        if let Some(reply) = farewell {
             self.link.send(self.host, reply).unwrap_or_else(|e| self.die(&e));
         }
         let mut idle = self.link.idle(self.limits.pace);
@@ -542,7 +547,7 @@ impl Server {
             idle.pause(false);
         }
         // MPI unloads libraries when it ends: not while another thread loads some.
-        let _loading = self.preload.lock();
+        let _loading = self.loading.lock();
         self.link.finish();
         (self.quit)(0)
     }
@@ -566,22 +571,28 @@ impl Server {
         if self.link.has_bulk() || fault::happened() {
             return;
         }
-        // In the copy there is but this thread, and no lock must be one of another's.
-        let locks = (self.resting.lock(), self.role.lock(), self.ready.lock(), self.output.lock());
+        // In the copy there is but this thread, and no lock must be one of another's. Whoever has
+        // one of these is not at rest.
+        let (Some(output), Some(resting), Some(ready)) =
+            (self.output.try_lock(), self.resting.try_lock(), self.ready.try_lock())
+        else {
+            return;
+        };
+        let watcher = self.role.lock();
         let threads = self.threads.load(Ordering::Relaxed);
         let all_rest =
             self.spares.load(Ordering::Acquire) + 1 == threads && self.begun.load(Ordering::Acquire) == threads;
-        if !all_rest || !locks.2.is_empty() {
+        if !all_rest || !ready.is_empty() {
             return;
         }
         // SAFETY: what other threads have locked now, and the copy uses, is locked here or by
         // the handlers of libc and libomp for this.
         let pid = unsafe { libc::fork() };
-        drop(locks);
+        drop((output, resting, ready, watcher));
         if pid == 0 {
-            disown(&self.resting);
-            disown(&self.ready);
-            disown(&self.output);
+            self.resting.disown();
+            self.ready.disown();
+            self.output.disown();
         } else if fault::happened() {
             // Also in the copy, perhaps.
             forget_process(pid);
@@ -923,7 +934,7 @@ impl Server {
         let event = Self::transfer(&mut work, Kind::Image, room.len() as u64, from);
         let parts: Vec<_> = parts(room.len() as u64).collect();
         let start = room.as_mut_ptr();
-        let left = Arc::new(Mutex::new((parts.len(), Some((work, room)))));
+        let left = Arc::new(Mutex::<_, { order::SCHEDULE }>::new((parts.len(), Some((work, room)))));
         for (i, part) in parts.into_iter().enumerate() {
             let (server, parcel, left) = (self.clone(), parcel.clone(), left.clone());
             // SAFETY: the part lies within `room`, which is kept until all parts are there.
@@ -995,12 +1006,15 @@ impl Server {
     }
 
     fn relocate(&self, id: u32, reply: &mut Vec<u8>) -> Result<()> {
-        let mut images = self.images.write();
-        let image = images.get_mut(&id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
+        // Not among the others meanwhile: loading runs the image's own code.
+        let image = self.images.write().remove(&id);
+        let mut image = image.ok_or_else(|| Error::new(format!("there is no image {id}")))?;
         self.memory.remove_data(&image.span());
         image.relocate()?;
         self.memory.add_data(image.data());
         reply.extend_from_slice(&image.base().to_le_bytes());
+        let mut images = self.images.write();
+        images.insert(id, image);
         self.name_kernels(&images);
         Ok(())
     }

@@ -232,14 +232,14 @@ mod tests {
         board.introduce(1, 4);
         assert!(of(libc::SIGTERM).unwrap().ends_with("was ended by signal SIGTERM, while no kernel ran"));
         board.add_names([(0x10, "__omp_offloading_3b_4c_main_l12")].into_iter());
-        board.kernel(3).store(0x10, Ordering::Relaxed);
+        board.kernel(2).store(0x10, Ordering::Relaxed);
         let killed = of(libc::SIGKILL).unwrap();
         assert!(killed.starts_with("device 1 (rank 4 on host "), "{killed}");
         assert!(
             killed.contains("signal SIGKILL (") && killed.ends_with(", while kernel main, line 12 ran"),
             "{killed}"
         );
-        board.kernel(4).store(0x20, Ordering::Relaxed);
+        board.kernel(3).store(0x20, Ordering::Relaxed);
         assert!(
             of(EXITED(0))
                 .unwrap()

@@ -9,10 +9,10 @@
 //! the code around it.
 
 use crate::base::clock;
+use crate::base::lock::{Mutex, order};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Head};
 use crate::wire::record::{Event, Kind, RECORD_MAX, Record, Sum, Way};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,7 +56,7 @@ impl Log {
 #[derive(Default)]
 pub struct Watch {
     on: AtomicBool,
-    log: Mutex<Log>,
+    log: Mutex<Log, { order::LEAF }>,
 }
 
 impl Watch {

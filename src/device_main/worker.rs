@@ -8,6 +8,7 @@
 //! not share.
 
 use super::serve::{die_with_parent, quit};
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::link::Transport;
 use crate::link::bell::Bell;
@@ -15,7 +16,6 @@ use crate::mpi::{Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
 use crate::wire::packet::{PACKET_MAX, Packet};
 use crate::wire::reply::{Failure, Reply};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -37,7 +37,7 @@ pub struct Worker {
     /// The rank wants a copy.
     wanted: AtomicBool,
     /// Copies that were not waited for; the rank ends all but the last.
-    copies: Mutex<Vec<i32>>,
+    copies: Mutex<Vec<i32>, { order::LEAF }>,
     failure: OnceLock<Failure>,
 }
 

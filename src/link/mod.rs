@@ -12,12 +12,12 @@ mod sleepers;
 
 use crate::base::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::base::limits::{FRAMED, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
 use bell::Bells;
 use idle::{Idle, Pace};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -172,11 +172,11 @@ struct State {
 
 /// See the module.
 pub struct Link {
-    state: Mutex<State>,
+    state: Mutex<State, { order::LINK }>,
     /// What was submitted while another thread was driving.
-    outbox: Mutex<Vec<Job>>,
+    outbox: Mutex<Vec<Job>, { order::LEAF }>,
     outbox_len: AtomicUsize,
-    spares: Mutex<Vec<Vec<u8>>>,
+    spares: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     fragment: usize,
     unfinished_bulk: AtomicUsize,
     /// Of each rank.
@@ -573,6 +573,7 @@ impl Bulk {
 mod tests {
     use super::*;
     use crate::mpi::TAG_BULK;
+    use parking_lot::Mutex;
     use proptest::prelude::*;
     use std::sync::Arc;
 

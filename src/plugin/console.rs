@@ -8,9 +8,9 @@
 //! Lines of several devices do not mix: as long as one device is within a line, the others'
 //! text waits for the end of that line, though not for long.
 
+use crate::base::lock::{Mutex, order};
 use crate::base::log;
 use crate::wire::reply::Stream;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const LINE_MAX: usize = 64 << 10;
 
 /// See the module.
 pub struct Console {
-    streams: [Mutex<Pending>; 2],
+    streams: [Mutex<Pending, { order::LEAF }>; 2],
     /// Bytes that wait to be written, of all devices.
     waiting: AtomicUsize,
     devices: Vec<Counts>,

@@ -9,6 +9,7 @@ use super::queue::{Event, Ids, Open, Queue};
 use super::space::{Reservation, Space};
 use super::tags::Lease;
 use super::watch::{Journal, What};
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock, elf, node};
 use crate::debug;
 use crate::link::{Peer, Span};
@@ -16,7 +17,6 @@ use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Head, Writer, launch_
 use crate::wire::hello::Hello;
 use crate::wire::reply::DONE_LEN;
 use crate::wire::{INLINE_MAX, MESSAGE_MAX};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,9 +33,9 @@ pub struct Device {
     engine: Arc<Engine>,
     space: Arc<Space>,
     range: Range<u64>,
-    images: Mutex<Vec<Loaded>>,
-    idle_queues: Mutex<Vec<Arc<Queue>>>,
-    journal: Mutex<Journal>,
+    images: Mutex<Vec<Loaded>, { order::LOADED_IMAGES }>,
+    idle_queues: Mutex<Vec<Arc<Queue>>, { order::LEAF }>,
+    journal: Mutex<Journal, { order::LEAF }>,
     /// For what concerns the whole device.
     pub control: Arc<Queue>,
     queue_ids: Arc<Ids>,
@@ -170,7 +170,6 @@ impl Device {
 
     fn release(&self, queue: Arc<Queue>) {
         let mut open = queue.open.lock();
-        // `take_journal` locks in the other order, but only queues that are idle already.
         if open.notes.are_many() {
             self.journal.lock().take(queue.id, &mut open.notes, self.engine.watching.events);
         }
@@ -195,11 +194,12 @@ impl Device {
 
     /// All notes of queues that nobody uses now; at most `limit` are kept.
     pub fn take_journal(&self, limit: u64) -> Journal {
-        let mut journal = self.journal.lock();
-        for queue in self.idle_queues.lock().iter() {
-            journal.take(queue.id, &mut queue.open.lock().notes, limit);
+        let idle = self.idle_queues.lock().clone();
+        for queue in idle {
+            let open = &mut *queue.open.lock();
+            self.journal.lock().take(queue.id, &mut open.notes, limit);
         }
-        journal.take_all()
+        self.journal.lock().take_all()
     }
 
     /// Gives an order to the whole device and returns the number that it answers, within some
@@ -543,7 +543,7 @@ impl Device {
             open.ends.push(end.clone());
             end
         });
-        let received = &mut *end.open.lock();
+        let received = &mut *end.open.lock_as::<{ order::OTHER_END }>();
         other.push(&end, received, Command::Receive { to, len: size, rank: here as u32, tag })?;
         self.engine.close_for(&end, received, queue, Some((queue.port, open.last)))
     }

@@ -16,6 +16,7 @@ use super::turn::Turn;
 use super::watch::Watching;
 use crate::base::deadline::{Deadline, flush_streams};
 use crate::base::limits::{IN_FLIGHT, OUTPUT_STEP};
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log, name, node};
 use crate::link::idle::Pace;
 use crate::link::meet::{Launcher, launcher};
@@ -24,7 +25,6 @@ use crate::wire::command::{Command, Head, Writer};
 use crate::wire::record::{Record, Records};
 use crate::wire::reply::{Failure, Reply};
 use crate::{debug, mpi};
-use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -82,16 +82,16 @@ pub struct Port {
     pub worker: Option<u8>,
     /// "device 0 (rank 0 on host a)", for messages.
     pub name: String,
-    flight: Mutex<Flight>,
+    flight: Mutex<Flight, { order::FLIGHT }>,
     in_flight: AtomicUsize,
     lost: AtomicBool,
     /// What of its memory is handed out.
-    pub arena: Mutex<Arena>,
+    pub arena: Mutex<Arena, { order::ARENA }>,
     /// Names of its kernels by address, for messages.
-    pub kernels: Mutex<BTreeMap<u64, String>>,
+    pub kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
     /// Messages that came and are no answer.
     unasked: AtomicU64,
-    records: Mutex<Vec<Record>>,
+    records: Mutex<Vec<Record>, { order::LEAF }>,
 }
 
 impl Port {
@@ -248,13 +248,26 @@ impl Engine {
         }
         let port = &self.ports[queue.port];
         if port.in_flight() >= IN_FLIGHT && queue.id != CONTROL {
-            let since = Instant::now();
-            self.wait_until(None, &|| port.in_flight() < IN_FLIGHT || since.elapsed() > CROWDED_PATIENCE)?;
+            self.wait_for_room(port)?;
         }
         self.close_for(queue, open, queue, None)
     }
 
-    /// The same, but at once: what another device sends waits for it. The message is a part of
+    /// Waits a moment for answers of a device that has many messages. Not as other waits do: the
+    /// caller has locked its queue, which must not wait for a program's streams.
+    #[cold]
+    fn wait_for_room(&self, port: &Port) -> Result<()> {
+        let (mut idle, since) = (self.link.idle(self.pace), Instant::now());
+        while port.in_flight() >= IN_FLIGHT && since.elapsed() < CROWDED_PATIENCE {
+            match self.drive()? {
+                Progress::Made => idle.reset(),
+                _ => idle.pause(self.link.has_bulk()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same as [`Engine::close`], but at once: what another device sends waits for it. The message is a part of
     /// the message `part_of` (its port and number), and its failure one of `owner`'s.
     ///
     /// # Errors

@@ -18,13 +18,13 @@ pub mod turn;
 pub mod watch;
 
 use crate::base::limits::FIRST_IMAGE;
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf, log};
 use crate::link::{Peer, Span};
 use crate::wire::command::parts;
 use device::Device;
 use engine::Engine;
 use image::{Coming, Entry, Hop, Sent, parcel, route};
-use parking_lot::Mutex;
 use queue::Queue;
 use space::Space;
 use std::alloc::{Layout, alloc, dealloc};
@@ -47,11 +47,11 @@ pub struct Plugin {
     /// The devices in the order of their numbers.
     pub devices: Vec<Device>,
     /// Host memory that was handed out as such: address to layout.
-    host_memory: Mutex<HashMap<usize, Layout>>,
-    sent_images: Mutex<Vec<Sent>>,
+    host_memory: Mutex<HashMap<usize, Layout>, { order::LEAF }>,
+    sent_images: Mutex<Vec<Sent>, { order::SENT_IMAGES }>,
     next_image: AtomicU32,
     /// Until the end, if anything is watched.
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<Watch>, { order::WATCH }>,
     finished: AtomicBool,
 }
 

@@ -5,7 +5,7 @@
 //! which an answer is awaited and nothing has come for a while is sent a message with nothing
 //! to do, which it answers at once whatever else it does. If no answer comes, it is gone.
 
-use parking_lot::Mutex;
+use crate::base::lock::{Mutex, order};
 use std::time::{Duration, Instant};
 
 /// How often it is looked. A wait that is shorter costs nothing here.
@@ -63,7 +63,7 @@ struct Looks {
 #[derive(Debug)]
 pub struct Pulse {
     limit: Duration,
-    looks: Mutex<Looks>,
+    looks: Mutex<Looks, { order::LIVENESS }>,
 }
 
 impl Pulse {

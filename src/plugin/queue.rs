@@ -7,14 +7,14 @@ use super::pending::Pending;
 use super::tags::Lease;
 use super::watch::Notes;
 use crate::base::Error;
-use parking_lot::Mutex;
+use crate::base::lock::{Mutex, order};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The numbers of a device's queues. A number is given again only when its queue is gone, and
 /// with it all of its messages: a device knows queues by their numbers.
 #[derive(Debug, Default)]
-pub struct Ids(Mutex<FreeIds>);
+pub struct Ids(Mutex<FreeIds, { order::LEAF }>);
 
 #[derive(Debug, Default)]
 struct FreeIds {
@@ -42,11 +42,11 @@ pub struct Queue {
     /// The index of its device's [`super::engine::Port`].
     pub port: usize,
     /// The message that is being collected.
-    pub open: Mutex<Open>,
+    pub open: Mutex<Open, { order::OPEN }>,
     /// Messages and transfers that are not done.
     pub pending: Pending,
     failed: AtomicBool,
-    failure: Mutex<Option<Error>>,
+    failure: Mutex<Option<Error>, { order::LEAF }>,
 }
 
 /// A message that is being collected.
@@ -155,7 +155,7 @@ impl Drop for Queue {
 /// complete, stays so until it is recorded again.
 #[derive(Default)]
 pub struct Event {
-    position: Mutex<Position>,
+    position: Mutex<Position, { order::LEAF }>,
     stamp: AtomicU64,
 }
 

@@ -7,8 +7,8 @@
 //! that wraps around would hand one transfer's bytes to another.
 
 use crate::base::limits::BULK_TAGS;
+use crate::base::lock::{Mutex, order};
 use crate::mpi::TAG_BULK;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The tags of all pairs of ranks that exchange bulk data.
 #[derive(Debug, Default)]
 pub struct Tags {
-    lanes: Mutex<FxHashMap<Pair, Lane>>,
+    lanes: Mutex<FxHashMap<Pair, Lane>, { order::LEAF }>,
 }
 
 /// The sending and the receiving rank.

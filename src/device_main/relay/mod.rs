@@ -21,6 +21,7 @@ mod process;
 use super::serve::{has_ended, quit};
 use super::supervise::{self, Kills};
 use super::worker::receive;
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log, network};
 use crate::link::idle::Pace;
 use crate::link::{Link, OnDone, Peer, Progress, Span};
@@ -31,7 +32,6 @@ use crate::wire::reply::{self, Failure, Reply};
 pub use device::Spares;
 use device::{Device, Stage, unless_closed};
 use journal::{Answer, Asked, Lane};
-use parking_lot::Mutex;
 pub use process::{Birth, Started, start};
 use process::{kill, read, write};
 use std::os::fd::OwnedFd;
@@ -60,7 +60,7 @@ pub struct Relay {
     pace: Pace,
     name: String,
     devices: Vec<Device>,
-    over: Arc<Mutex<Vec<Over>>>,
+    over: Arc<Mutex<Vec<Over>, { order::LEAF }>>,
     packet: Vec<u8>,
     kills: Kills,
 }

@@ -11,11 +11,11 @@ mod trace;
 
 use super::device::Device;
 use crate::base::clock::{self, Line};
+use crate::base::lock::{Mutex, order};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, log, name};
 use crate::wire::command::Command;
 use crate::wire::record::{Event, Kind, Record, Sum, Way};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -257,7 +257,7 @@ struct Watched {
     first: Moment,
     /// Messages (sent, received) when this began.
     messages: (u64, u64),
-    seen: Mutex<Seen>,
+    seen: Mutex<Seen, { order::SEEN }>,
 }
 
 /// Leads from the ticks of a device to nanoseconds since the start.
