@@ -161,7 +161,8 @@ impl Device {
 
     /// A queue that nobody uses.
     pub fn queue(&self) -> Arc<Queue> {
-        self.idle_queues.lock().pop().unwrap_or_else(|| self.new_queue())
+        let idle = self.idle_queues.lock().pop();
+        idle.unwrap_or_else(|| self.new_queue())
     }
 
     fn new_queue(&self) -> Arc<Queue> {
