@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every floor may use: a clock, limits of time, errors, lists of hosts, log lines, names of
-//! kernels, places of programs, settings, facts of the node and its network, ELF reading.
+//! kernels, places of programs, settings, facts of this process, its node, cgroup, and network,
+//! ELF reading.
 
+pub mod cgroup;
 pub mod clock;
 pub mod deadline;
 pub mod elf;
@@ -12,6 +14,7 @@ pub mod manual;
 pub mod name;
 pub mod network;
 pub mod node;
+pub mod proc;
 pub mod programs;
 pub mod settings;
 pub mod sync;
