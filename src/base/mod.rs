@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every floor may use: a clock, limits of time, errors, lists of hosts, log lines, names of
-//! kernels, places of programs, settings, facts of this process, its node, cgroup, and network,
-//! ELF reading.
+//! kernels, places of programs, settings, facts of this process, its node, cgroup, network and
+//! launcher, ELF reading.
 
 pub mod cgroup;
 pub mod clock;
@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod elf;
 pub mod error;
 pub mod hosts;
+pub mod launcher;
 pub mod log;
 pub mod manual;
 pub mod name;
