@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Keeps `include/omptarget-mpi.h` what cbindgen makes of `src/ffi`, and fit for C and C++.
 
-use omptarget_mpi::link::meet::LAUNCHER_VARIABLES;
+use omptarget_mpi::base::launcher;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -16,7 +16,7 @@ fn generated() -> String {
         "\n// Environment variables: one of an MPI launcher, or the user's wish to spawn devices, is set\n\
          // in every process that has any. In others this library need not even be loaded.\n\
          #define OMPTARGET_MPI_VARIABLES \"{} OMPTARGET_MPI_DEVICES\"",
-        LAUNCHER_VARIABLES.join(" ")
+        launcher::VARIABLES.join(" ")
     ));
     let sources = ["start", "images", "memory", "kernels", "events", "types"];
     let builder = cbindgen::Builder::new().with_config(config);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Limits of time for calls that may never return: those into MPI, when a rank is gone.
 
+use super::launcher;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -64,9 +65,9 @@ pub fn end(status: i32) -> ! {
 /// Sees to it that the launcher of this job ends, as it should when a rank aborts: one that
 /// waits for a node that is cut off is ended by signals, SIGTERM at first. A process of its
 /// own waits for that, as the launcher may end this one. Launchers of other nodes than this
-/// one are not reached.
+/// one are not reached, nor are those of other jobs.
 pub fn end_launcher(patience: Duration) {
-    let Some(launcher) = launcher() else { return };
+    let Some(launcher) = launcher::find() else { return };
     let wait = libc::c_int::try_from(patience.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: plain numbers and a record of the stack. The child makes system calls only, so
     // it does not matter what other threads held when it was made; fork handlers do not run.
@@ -74,7 +75,11 @@ pub fn end_launcher(patience: Duration) {
         let process = libc::syscall(libc::SYS_pidfd_open, launcher, 0) as libc::c_int;
         // SYS_fork is not there on every processor.
         let flags = libc::c_long::from(libc::SIGCHLD);
-        if process < 0 || libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) != 0 {
+        // It may have ended since, and another process may have its number.
+        if process < 0 || launcher::find() != Some(launcher) {
+            return;
+        }
+        if libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) != 0 {
             return;
         }
         // Nobody shall wait for the child: it holds no pipe and belongs to no terminal.
@@ -89,21 +94,5 @@ pub fn end_launcher(patience: Duration) {
             libc::syscall(libc::SYS_pidfd_send_signal, 0, signal, 0, 0);
         }
         libc::_exit(0)
-    }
-}
-
-/// The nearest ancestor of this process that is an MPI's launcher.
-fn launcher() -> Option<libc::pid_t> {
-    let mut pid = std::process::id();
-    loop {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name may have any characters in it, what follows it has numbers only.
-        let (name, rest) = String::from_utf8_lossy(&stat)
-            .rsplit_once(')')
-            .and_then(|(start, rest)| Some((start.split_once('(')?.1.to_owned(), rest.to_owned())))?;
-        if ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|n| name.starts_with(n)) {
-            return pid.try_into().ok();
-        }
-        pid = rest.split_whitespace().nth(1)?.parse().ok().filter(|&parent| parent > 1)?;
     }
 }

@@ -5,7 +5,7 @@
 //! quarter of an hour, or for ever where nothing is to be sent. A peer that is stopped still
 //! acknowledges what its kernel receives: only a network or a node that is gone does not.
 
-use super::{Error, Result};
+use super::{Error, Result, proc};
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub fn check() -> Result<()> {
 /// those that have been quiet for half of it.
 fn is_gone(limit: Duration) -> bool {
     // Those that end meanwhile are no sockets.
-    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return false };
+    let Ok(folder) = std::fs::read_dir(proc::DESCRIPTORS) else { return false };
     let files = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     files.filter(|&fd| ask_when_quiet(fd, limit / 2)).any(|fd| quiet(fd).is_some_and(|quiet| quiet >= limit))
 }

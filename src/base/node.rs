@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Facts of the machine this process runs on, and the cores it may use.
 
-use super::{Error, Result};
+use super::{Error, Result, cgroup, proc};
 use std::fs::File;
 use std::mem;
 use std::os::fd::FromRawFd;
@@ -19,7 +19,7 @@ pub fn host_name() -> String {
 /// the same process ids: a hash of the kernel's boot id and the pid namespace.
 pub fn node_id() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let pids = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let pids = std::fs::read_link("/proc/thread-self/ns/pid").unwrap_or_default();
     // FNV-1a: stable over builds, which std's hasher does not promise.
     boot.iter()
         .chain(pids.as_os_str().as_encoded_bytes())
@@ -41,13 +41,23 @@ pub fn cores() -> Vec<u16> {
 pub unsafe fn read_any(from: u64, to: *mut u8, len: usize) -> isize {
     let local = libc::iovec { iov_base: to.cast(), iov_len: len };
     let remote = libc::iovec { iov_base: from as *mut _, iov_len: len };
+    // By the calling thread's id: the process id is the main thread's, which may have ended.
     // SAFETY: the kernel checks the remote range; the caller answers for the local one.
-    unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) }
+    unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) }
+}
+
+/// Copies to any address of this process; returns how many bytes could be written, or -1 and
+/// the reason in errno.
+pub fn write_any(to: u64, bytes: &[u8]) -> isize {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: to as *mut _, iov_len: bytes.len() };
+    // SAFETY: the kernel checks the remote range and only reads the local one.
+    unsafe { libc::process_vm_writev(libc::gettid(), &local, 1, &remote, 1, 0) }
 }
 
 /// What of this process lies at an address: whether it can be read, and what it is, in words.
 pub fn mapping(address: u64) -> Option<(bool, String)> {
-    mapping_at(&std::fs::read_to_string("/proc/self/maps").ok()?, address)
+    mapping_at(&std::fs::read_to_string(proc::MAPS).ok()?, address)
 }
 
 /// The same in the text of some `/proc/…/maps`.
@@ -112,16 +122,13 @@ pub fn leave_core(core: u16) {
     }
 }
 
-/// Bytes of memory of this node that a process here may use: physical memory, or the
-/// cgroup's limit where that is less.
+/// Bytes of memory of this node that this process may use: physical memory, or the smallest
+/// limit of its cgroups where that is less.
 pub fn memory() -> u64 {
     // SAFETY: sysconf has no preconditions.
     let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let physical = (pages.max(0) as u64).saturating_mul(page.max(0) as u64);
-    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .iter()
-        .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    physical.min(limit.unwrap_or(u64::MAX))
+    physical.min(cgroup::memory_limit().unwrap_or(u64::MAX))
 }
 
 /// Bytes per page of memory.
@@ -136,7 +143,7 @@ pub fn page_size() -> u32 {
 /// # Errors
 /// The text says what to do.
 pub fn require_proc() -> Result<()> {
-    if std::path::Path::new("/proc/self/fd").is_dir() {
+    if std::path::Path::new(proc::DESCRIPTORS).is_dir() {
         return Ok(());
     }
     let host = host_name();

@@ -112,12 +112,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the process's environment.
+    /// Reads the process's environment. To be called early: the name of a file counts from the
+    /// current directory, which a program may change.
     ///
     /// # Errors
     /// A value that makes no sense; the text names the variable and the allowed range.
     pub fn from_env() -> Result<Settings> {
-        Self::read(|name| std::env::var_os(name))
+        let settings = Self::read(|name| std::env::var_os(name))?;
+        let trace = settings.trace.map(|file| std::path::absolute(&file).unwrap_or(file));
+        Ok(Settings { trace, ..settings })
     }
 
     /// Reads variables that `get_os` knows by name.

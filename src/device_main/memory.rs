@@ -98,11 +98,7 @@ impl Memory {
             unsafe { std::ptr::copy(bytes.as_ptr(), to as *mut u8, bytes.len()) };
             return Ok(());
         }
-        let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let remote = libc::iovec { iov_base: to as *mut _, iov_len: bytes.len() };
-        // SAFETY: the kernel checks the remote range and only reads the local one.
-        let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
-        checked(n, bytes.len(), to, "written")
+        checked(node::write_any(to, bytes), bytes.len(), to, "written")
     }
 
     /// Appends the bytes at an address to `out`.

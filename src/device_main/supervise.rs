@@ -8,6 +8,7 @@
 
 use super::board::Board;
 use super::serve::die_with_parent;
+use crate::base::cgroup::{field, memory_folders};
 use crate::base::{Error, Result, log, name, node};
 use std::ffi::c_int;
 use std::fs;
@@ -177,19 +178,13 @@ pub struct Kills {
 impl Kills {
     /// The count until now.
     pub fn so_far() -> Kills {
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let count = |path: String| field(&fs::read_to_string(Path::new(&path)).ok()?, "oom_kill");
-        let cgroup = groups.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            match (parts.next()?, parts.next()?) {
-                ("", path) => count(format!("/sys/fs/cgroup{path}/memory.events")),
-                (controllers, path) if controllers.split(',').any(|c| c == "memory") => {
-                    count(format!("/sys/fs/cgroup/memory{path}/memory.oom_control"))
-                }
-                _ => None,
-            }
+        let count = |file: &Path| field(&fs::read_to_string(file).ok()?, "oom_kill");
+        // A group in which memory is not counted has no such file: the one above it has.
+        let cgroup = memory_folders().iter().find_map(|folder| {
+            // Of version 2 and of version 1.
+            ["memory.events", "memory.oom_control"].iter().find_map(|name| count(&folder.join(name)))
         });
-        Kills { cgroup, node: count("/proc/vmstat".into()) }
+        Kills { cgroup, node: count("/proc/vmstat".as_ref()) }
     }
 
     /// Who sent a SIGKILL since then, as far as the system tells.
@@ -205,12 +200,6 @@ impl Kills {
             _ => " (not of the system's OOM killer, but of some process)",
         }
     }
-}
-
-/// The number behind a word, in lines of both.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -247,11 +236,5 @@ mod tests {
         );
         board.end();
         assert_eq!(of(EXITED(0)), None);
-    }
-
-    #[test]
-    fn fields_are_whole_words() {
-        let text = "oom 3\noom_kill_disable 0\noom_kill 12\n";
-        assert_eq!((field(text, "oom_kill"), field(text, "oom_group_kill")), (Some(12), None));
     }
 }

@@ -105,7 +105,8 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         }
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        let Some((head, len)) = head(&place)? else {
+        // "No" would leave the image to the stock plugin, without a word.
+        let Some((head, len)) = head(&place).unwrap_or_else(|e| give_up(e)) else {
             // LLVM 15 to 18 show images of libraries that have gone again and again.
             // SAFETY: the caller's promise.
             return Ok(i32::from(unsafe { take_again(image) }));

@@ -14,6 +14,7 @@ pub mod start;
 pub mod types;
 
 use crate::base::deadline::{end, flush_streams};
+use crate::base::settings::Settings;
 use crate::base::{Error, Result, log};
 use crate::plugin::start::Choice;
 use crate::plugin::{self, Plugin, ending};
@@ -90,7 +91,10 @@ fn done(result: Result<()>) -> Result<i32> {
 /// Who serves this process; decided by the first call.
 fn choice() -> &'static Choice {
     CHOICE.get_or_init(|| {
-        let choice = plugin::start::choose().unwrap_or_else(|e| give_up(e));
+        // An answer that there are no devices would be taken for that of a program that wants none.
+        let chosen =
+            catch_unwind(plugin::start::choose).unwrap_or_else(|_| Err(Error::new("internal error, see above")));
+        let choice = chosen.unwrap_or_else(|e| give_up(e));
         if !matches!(choice, Choice::Stock) {
             notice_exit(false);
             notice_exit_of_main_thread();
@@ -122,8 +126,8 @@ fn first_use() -> Result<&'static Plugin> {
     }
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
-        Choice::OnUse(devices) => {
-            SPAWNED.get_or_init(|| ending::load(|| spawn(*devices).unwrap_or_else(|e| give_up(e))))
+        Choice::OnUse(devices, settings) => {
+            SPAWNED.get_or_init(|| ending::load(|| spawn(*devices, settings).unwrap_or_else(|e| give_up(e))))
         }
         Choice::Stock => return Err(Error::Told),
     };
@@ -145,7 +149,7 @@ fn close(why: u8) {
 fn started() -> Option<&'static Plugin> {
     match CHOICE.get()? {
         Choice::Ready(plugin) => Some(plugin),
-        Choice::OnUse(_) => SPAWNED.get(),
+        Choice::OnUse(..) => SPAWNED.get(),
         Choice::Stock => None,
     }
 }
@@ -154,7 +158,7 @@ fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed) != OPEN
 }
 
-fn spawn(devices: usize) -> Result<Plugin> {
+fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
     extern "C" fn on_mpi_end() {
         guard("MPI_Finalize", (), || {
             close(MPI_ENDED);
@@ -164,7 +168,7 @@ fn spawn(devices: usize) -> Result<Plugin> {
             Ok(())
         });
     }
-    plugin::start::spawn(devices, on_mpi_end)
+    plugin::start::spawn(devices, settings, on_mpi_end)
 }
 
 /// Ends the process: the user asked for MPI devices, and without them the program must not

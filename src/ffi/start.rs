@@ -39,7 +39,7 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
     guard("number_of_devices", 0, || {
         Ok(match choice() {
             Choice::Ready(plugin) => plugin.devices.len() as i32,
-            Choice::OnUse(devices) => *devices as i32,
+            Choice::OnUse(devices, _) => *devices as i32,
             Choice::Stock => 0,
         })
     })
@@ -113,7 +113,7 @@ pub(super) fn note_requires(flags: i64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
     guard("init_device", FAIL, || {
-        if let (Choice::OnUse(devices), None) = (choice(), started()) {
+        if let (Choice::OnUse(devices, _), None) = (choice(), started()) {
             // LLVM 18 asks this of all devices before any is used: too early for a program's MPI.
             debug!("device {id} of {devices} will be spawned when it is used");
         } else {

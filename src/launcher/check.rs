@@ -33,20 +33,23 @@ pub fn run(plan: &Plan) -> Result<bool> {
     };
     let mut libraries = Vec::new();
     if let Some(program) = &plan.program {
-        let path = program.path.display();
+        let starter = program.starter.as_ref().map(|path| format!(" (started by {})", path.display()));
+        let path = format!("{}{}", program.path.display(), starter.unwrap_or_default());
         match program.libraries.iter().find(|(name, _)| name.starts_with("libomptarget")) {
             Some((name, _)) if program.llvm() >= Some(19) && !program.has_plugin_built_in() => tell(
                 false,
                 &format!("program {path}: {name} was built without the plugin 'mpi'; link with one that has it"),
             ),
             Some((name, _)) => tell(true, &format!("program {path}: offloads through {name}")),
-            None if program.is_elf => tell(
+            None if program.is_script => {
+                tell(true, &format!("program {path}: what it starts can't be looked at; --program names it"))
+            }
+            None => tell(
                 false,
                 &format!(
                     "program {path}: it is linked with no libomptarget; compile and link it with -fopenmp-targets"
                 ),
             ),
-            None => tell(true, &format!("program {path}: a script; what it starts can't be looked at")),
         }
         for (name, path) in &program.libraries {
             match path {

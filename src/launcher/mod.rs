@@ -75,7 +75,10 @@ impl Plan {
             Error::from(e)
                 .context("MPI's launchers can't start from the current directory, which is gone; go to another")
         })?;
-        let program = options.command.first().map(|name| Program::find(name)).transpose()?;
+        let force = options.force || options.check;
+        let program = (!options.command.is_empty())
+            .then(|| Program::of(&options.command, options.program.as_deref(), force))
+            .transpose()?;
         let own_mpi = program.as_ref().and_then(|p| p.mpi);
         let prefix = myself.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let builds = install::builds(prefix);
@@ -90,8 +93,8 @@ impl Plan {
         let mut command = options.command.clone();
         let mut environment = Vec::new();
         if let (Some(program), false) = (&program, options.info) {
-            environment.extend(slot(program, &build, options.force || options.check)?);
-            command[0] = program.path.clone().into_os_string();
+            environment.extend(slot(program, &build, force)?);
+            command[0] = program.starter.as_ref().unwrap_or(&program.path).clone().into_os_string();
         } else {
             command = vec![myself.into(), "--print-devices".into(), build.plugin.clone().into()];
         }
@@ -166,10 +169,11 @@ impl Places {
 /// What the program's environment needs so that its libomptarget finds the plugin.
 fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String, OsString)>> {
     let llvm = program.llvm();
-    if llvm.is_none() && program.is_elf && !force {
+    if llvm.is_none() && !program.is_script && !force {
         return Err(Error::new(format!(
             "{} was not built for offloading: it is linked with no libomptarget; compile and link it with \
-             clang -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu (--force starts it nevertheless)",
+             clang -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu (if it starts or loads another file that was, \
+             name that with --program; --force starts it nevertheless)",
             program.path.display()
         )));
     }

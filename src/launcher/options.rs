@@ -53,6 +53,12 @@ pub struct Options {
     #[arg(short = 'a', long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub launcher_arg: Vec<OsString>,
 
+    /// The file with the target regions, if PROGRAM is another one that starts or loads it: a
+    /// script, a tool. By default PROGRAM or, if that was not built for offloading, the first of
+    /// its arguments that was
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+
     /// Start PROGRAM even if it does not look as if it was built for offloading
     #[arg(long)]
     pub force: bool,
@@ -77,7 +83,8 @@ pub struct Options {
     #[arg(long, hide = true, value_name = "PLUGIN")]
     pub print_devices: Option<PathBuf>,
 
-    /// The program to run and its arguments
+    /// The program to run and its arguments, behind a tool that starts it, if you like: env X=1
+    /// PROGRAM, gdb --args PROGRAM, sh -c 'PROGRAM | tee log'
     #[arg(
         value_names = ["PROGRAM", "ARGUMENT"],
         trailing_var_arg = true,

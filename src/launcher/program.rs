@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What a program's file tells: whether it offloads, through which libomptarget, and which
-//! MPI it uses itself.
+//! MPI it uses itself. The command may begin with another program that starts it (`env`, `time`,
+//! `numactl`, `gdb --args`, a shell, a script): then it is one of that one's arguments, mostly.
 
 use super::install::Family;
 use crate::base::{Error, Result, elf, programs};
 use goblin::elf::Elf;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Shells and other interpreters: what they start can't be told, as of a script.
+const INTERPRETERS: [&str; 12] =
+    ["sh", "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "perl", "python", "tcsh", "zsh"];
 
 /// A program that is to be run.
 #[derive(Debug)]
 pub struct Program {
     /// Its file.
     pub path: PathBuf,
-    /// False for a script: what it will start can't be told.
-    pub is_elf: bool,
+    /// The file that is run, if it is another: of a program that starts this one.
+    pub starter: Option<PathBuf>,
+    /// True of a script or an interpreter: what it will start can't be told.
+    pub is_script: bool,
     /// Libraries that it needs, directly or not: name, and path if it was found.
     pub libraries: Vec<(String, Option<PathBuf>)>,
     /// The MPI that it calls itself.
@@ -23,23 +31,59 @@ pub struct Program {
 }
 
 impl Program {
-    /// Looks at the program that a shell would run under this name.
+    /// Looks at what a command runs: the program of its first word or, if that does not offload,
+    /// the one that the user names as what it starts, or the first of its arguments that does.
     ///
     /// # Errors
-    /// There is none.
-    pub fn find(name: &OsStr) -> Result<Program> {
+    /// There is no such program, or the user names one that does not offload, or the program
+    /// would not find the plugin.
+    pub fn of(command: &[OsString], named: Option<&Path>, force: bool) -> Result<Program> {
+        let first = Program::find(&command[0])?;
+        if let Some(path) = named {
+            let program = Program::at(path.to_path_buf()).map_err(|e| e.context("--program"))?;
+            if program.llvm().is_none() && !force {
+                let path = path.display();
+                return Err(Error::new(format!("--program {path}: it is linked with no libomptarget")));
+            }
+            return Ok(Program { starter: Some(first.path), ..program });
+        }
+        if first.llvm().is_some() {
+            return Ok(first);
+        }
+        let mut is_script = first.is_script;
+        for (i, word) in command.iter().enumerate().skip(1) {
+            for program in names_in(word).iter().filter_map(|name| Program::find(name).ok()) {
+                if program.llvm().is_some() {
+                    if !force && !program.has_plugin_built_in() {
+                        check_words(&first.path, &command[1..i])?;
+                    }
+                    return Ok(Program { starter: Some(first.path), ..program });
+                }
+                is_script |= program.is_script;
+            }
+        }
+        Ok(Program { is_script, ..first })
+    }
+
+    /// Looks at the program that a shell would run under this name.
+    fn find(name: &OsStr) -> Result<Program> {
         let path = programs::find(name).ok_or_else(|| {
             Error::new(format!("{}: there is no such program (or it is not executable)", name.to_string_lossy()))
         })?;
+        Program::at(path)
+    }
+
+    fn at(path: PathBuf) -> Result<Program> {
         let file = elf::map(&path).map_err(|e| e.context(path.display()))?;
+        let is_script = is_interpreter(&path);
         let Ok(parsed) = Elf::parse(&file) else {
-            return Ok(Program { path, is_elf: false, libraries: Vec::new(), mpi: None });
+            return Ok(Program { path, starter: None, is_script: true, libraries: Vec::new(), mpi: None });
         };
         let direct = || parsed.libraries.iter().map(|l| (l.to_string(), None)).collect();
         let libraries = resolve(&path).unwrap_or_else(direct);
         // Also an MPI that only a library of the program's uses.
         let mpi = libraries.iter().find_map(|(name, _)| Family::of_library(name));
-        Ok(Program { path, is_elf: true, libraries, mpi })
+        Ok(Program { path, starter: None, is_script, libraries, mpi })
     }
 
     /// True if its libomptarget, which is of LLVM 19 or later, has this project's plugin in it.
@@ -62,6 +106,35 @@ impl Program {
     }
 }
 
+/// What may be the name of a program in an argument: the argument, and each word of it where it
+/// is a shell's command (`sh -c 'cd x; exec ./p'`).
+fn names_in(argument: &OsStr) -> Vec<&OsStr> {
+    let parts = argument.as_bytes().split(|b| b.is_ascii_whitespace() || b";|&()<>'\"`".contains(b));
+    let mut names = vec![argument];
+    names.extend(parts.map(OsStr::from_bytes).filter(|part| *part != argument));
+    // No option is a program.
+    names.retain(|name| !name.is_empty() && !name.as_bytes().starts_with(b"-"));
+    names
+}
+
+/// Refuses words between a program and the one that starts it (`env`) that hide the plugin.
+fn check_words(starter: &Path, words: &[OsString]) -> Result<()> {
+    if !words.iter().any(|word| word.as_bytes().starts_with(b"LD_LIBRARY_PATH=")) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{} sets LD_LIBRARY_PATH, so that the program would not find the plugin: set it for llvm-offload-mpirun, \
+         which adds to it (--force starts it nevertheless)",
+        starter.display()
+    )))
+}
+
+/// True of a shell, or of an interpreter whatever its release (`python3.11`).
+fn is_interpreter(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+}
+
 /// The libraries of a program as the loader would find them; none if it can't be asked.
 fn resolve(path: &Path) -> Option<Vec<(String, Option<PathBuf>)>> {
     let ldd = programs::tool("ldd")?;
@@ -79,7 +152,8 @@ mod tests {
     use super::*;
 
     fn linked_with(name: &str) -> Program {
-        Program { path: "p".into(), is_elf: true, libraries: vec![(name.to_string(), None)], mpi: None }
+        let libraries = vec![(name.to_string(), None)];
+        Program { path: "p".into(), starter: None, is_script: false, libraries, mpi: None }
     }
 
     #[test]
@@ -93,9 +167,45 @@ mod tests {
     #[test]
     fn programs_are_found_as_a_shell_does() {
         let shell = Program::find(OsStr::new("sh")).unwrap();
-        assert!(shell.is_elf && shell.llvm().is_none() && shell.mpi.is_none());
+        assert!(shell.is_script && shell.llvm().is_none() && shell.mpi.is_none());
         assert!(shell.libraries.iter().any(|(name, path)| name.starts_with("libc.") && path.is_some()));
         assert!(Program::find(OsStr::new("/etc/passwd")).is_err());
         assert!(Program::find(OsStr::new("no such program")).is_err());
+    }
+
+    fn of(words: &[&str]) -> Result<Program> {
+        Program::of(&words.iter().map(OsString::from).collect::<Vec<_>>(), None, false)
+    }
+
+    #[test]
+    fn what_starts_any_program_is_known_as_such() {
+        for script in [&["sh", "-c", "./no-such-program"][..], &["env", "X=1", "bash", "x.sh"], &["nice", "sh -c x"]] {
+            let program = of(script).unwrap();
+            assert!(program.is_script && program.starter.is_none(), "{script:?}");
+        }
+        assert!(!of(&["env", "-i", "X=1", "true"]).unwrap().is_script);
+        assert!(of(&["no such program", "true"]).is_err());
+        for (name, is) in [("/usr/bin/python3.11", true), ("dash", true), ("/bin/shred", false), ("pythonic", false)] {
+            assert_eq!(is_interpreter(name.as_ref()), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_read_as_a_shell_does() {
+        let names = |argument: &'static str| {
+            names_in(OsStr::new(argument)).iter().map(|name| name.to_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("./p"), ["./p"]);
+        assert_eq!(names("cd x&&exec ./p -n"), ["cd x&&exec ./p -n", "cd", "x", "exec", "./p"]);
+        assert!(names("-n").is_empty() && names("").is_empty());
+    }
+
+    #[test]
+    fn variables_that_hide_the_plugin_are_refused() {
+        let refused = |word: &str| check_words("/usr/bin/env".as_ref(), &[word.into()]);
+        assert!(
+            refused("LD_LIBRARY_PATH=/x").unwrap_err().to_string().starts_with("/usr/bin/env sets LD_LIBRARY_PATH")
+        );
+        assert!(refused("X=LD_LIBRARY_PATH=/x").is_ok());
     }
 }

@@ -15,13 +15,14 @@ use memmap2::{MmapOptions, MmapRaw};
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What the file is called, and what `/proc` makes of that.
 const NAME: &CStr = c"omptarget-mpi-bell";
-const LINK: &str = "/memfd:omptarget-mpi-bell";
+const LINK: &[u8] = b"/memfd:omptarget-mpi-bell";
 
 /// What the page holds. A file starts as zeros.
 #[repr(C)]
@@ -64,10 +65,15 @@ impl Bell {
     /// # Errors
     /// It can't be reached, or its numbers mean something else here (containers).
     pub fn of(pid: u32, descriptor: u32, nonce: u64) -> Result<Bell> {
-        let path = format!("/proc/{pid}/fd/{descriptor}");
+        // Of any thread: the main one shows no files after its `pthread_exit`.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(|thread| Some(thread.ok()?.path()));
+        let mut paths = threads.map(|thread| thread.join(format!("fd/{descriptor}")));
         // Looked at before it is opened: by mistake it could be anything of anybody.
-        let is_bell = std::fs::read_link(&path)?.to_string_lossy().starts_with(LINK);
-        let file = if is_bell { File::options().read(true).write(true).open(path)? } else { return Err(no_bell()) };
+        let is_bell = |path: &PathBuf| {
+            std::fs::read_link(path).is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(LINK))
+        };
+        let path = paths.find(is_bell).ok_or_else(no_bell)?;
+        let file = File::options().read(true).write(true).open(path)?;
         if file.metadata()?.len() != u64::from(node::page_size()) {
             return Err(no_bell());
         }

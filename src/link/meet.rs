@@ -23,10 +23,6 @@ pub enum Launcher {
     Pmix,
 }
 
-/// Environment variables of which at least one is set in every process that an MPI
-/// launcher started.
-pub const LAUNCHER_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_FD", "PMIX_RANK"];
-
 /// The launcher that started this process, and the number of ranks if it tells.
 pub fn launcher() -> Option<(Launcher, Option<usize>)> {
     launcher_in(|name| std::env::var(name).ok())
@@ -251,7 +247,7 @@ mod tests {
         assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "3"), ("PMIX_RANK", "0")]), Some((Launcher::OpenMpi, Some(3))));
         assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((Launcher::Pmi, Some(2))));
         assert_eq!(of(&[("PMIX_RANK", "1")]), Some((Launcher::Pmix, None)));
-        for name in LAUNCHER_VARIABLES {
+        for name in crate::base::launcher::VARIABLES {
             assert!(of(&[(name, "1")]).is_some(), "{name}");
         }
     }

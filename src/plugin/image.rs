@@ -3,12 +3,14 @@
 
 use super::queue::Queue;
 use super::space::Reservation;
+use crate::base::proc::{self, Mappings};
 use crate::base::{Error, Result, elf};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// An entry that libomptarget wants the device's address of.
@@ -121,46 +123,42 @@ pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     libraries.flat_map(|(name, path)| [name.as_bytes(), b"\0", path.as_os_str().as_bytes(), b"\0"].concat()).collect()
 }
 
-/// The file that this very code was loaded from.
+/// The file that this very code was loaded from, where it is and not where a slot links to it.
 pub fn own_path() -> Option<PathBuf> {
-    // SAFETY: dladdr_info is a plain record; the address is one of this library, and the
-    // name that comes back is a C string of the loader's.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        let found = libc::dladdr(own_path as *const c_void, &mut info) != 0 && !info.dli_fname.is_null();
-        let path = found.then(|| path_of(CStr::from_ptr(info.dli_fname)))?;
-        // Slots are links to it.
-        std::fs::canonicalize(path).ok()
-    }
-}
-
-fn path_of(name: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(name.to_bytes()))
+    Mappings::now().file_at(own_path as *const () as usize)
 }
 
 /// File name and path of every shared object in this process. (One whose file name is no
 /// text is left out: no image names it so.)
 pub fn loaded_libraries() -> BTreeMap<String, PathBuf> {
+    /// As the loader names it, and an address that it covers.
+    type Object = (PathBuf, usize);
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid record and our own pointer; the name is a C
-        // string or null.
-        let (found, name) = unsafe {
-            let name = (*info).dlpi_name;
-            (&mut *found.cast::<BTreeMap<String, PathBuf>>(), if name.is_null() { c"" } else { CStr::from_ptr(name) })
-        };
-        // Only the kernel's own has a name without a folder; a folder may be relative.
-        if name.to_bytes().contains(&b'/')
-            && let Ok(path) = std::path::absolute(path_of(name))
-            && let Some(file) = path.file_name().and_then(OsStr::to_str)
-        {
-            found.insert(file.to_string(), path);
+        // SAFETY: the loader passes a valid record, with as many headers as it says, and our
+        // own pointer; the name is a C string or null.
+        unsafe {
+            let info = &*info;
+            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+            let loaded = headers.iter().find(|h| h.p_type == libc::PT_LOAD);
+            if let (Some(loaded), false) = (loaded, info.dlpi_name.is_null()) {
+                let name = proc::path_of(CStr::from_ptr(info.dlpi_name).to_bytes());
+                (*found.cast::<Vec<Object>>()).push((name, info.dlpi_addr.wrapping_add(loaded.p_vaddr) as usize));
+            }
         }
         0
     }
-    let mut found = BTreeMap::new();
-    // SAFETY: `each` gets the map that lives through the call.
+    let mut found: Vec<Object> = Vec::new();
+    // SAFETY: `each` gets the list that lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
-    found
+    let mappings = OnceCell::new();
+    // A folder may be relative to what was the current directory when the library was loaded.
+    let path_of = |name: PathBuf, address| match name.is_absolute() {
+        true => Some(name),
+        false => mappings.get_or_init(Mappings::now).file_at(address),
+    };
+    // Only the kernel's own has a name without a folder.
+    let found = found.into_iter().filter(|(name, _)| name.as_os_str().as_bytes().contains(&b'/'));
+    found.filter_map(|(name, at)| Some((name.file_name()?.to_str()?.to_string(), path_of(name, at)?))).collect()
 }
 
 #[cfg(test)]

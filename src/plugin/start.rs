@@ -10,7 +10,7 @@ use super::space::{self, Space};
 use super::watch::{Watch, Watching};
 use crate::base::node::{self, ranges};
 use crate::base::settings::{self, Bind, Settings};
-use crate::base::{Error, Result, elf, log};
+use crate::base::{Error, Result, elf, log, proc};
 use crate::debug;
 use crate::link::Link;
 use crate::link::idle::Pace;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// True if the program or one of its libraries, this plugin aside, uses MPI itself.
 fn program_uses_mpi() -> bool {
     let uses_mpi = |path: &Path| elf::map(path).is_ok_and(|file| elf::uses_mpi(&file));
-    if uses_mpi("/proc/self/exe".as_ref()) {
+    if uses_mpi(proc::EXECUTABLE.as_ref()) {
         return true;
     }
     super::image::loaded_libraries().into_iter().any(|(name, path)| {
@@ -54,7 +54,7 @@ pub enum Choice {
     /// Devices that were started together with the program.
     Ready(Box<Plugin>),
     /// As many devices as this, which [`spawn`] starts when the first is used.
-    OnUse(usize),
+    OnUse(usize, Box<Settings>),
 }
 
 /// Looks at how this process was started, and meets the devices of its job, if it has any.
@@ -104,7 +104,7 @@ pub fn choose() -> Result<Choice> {
                     unsafe { std::env::set_var(name, value) };
                 }
             }
-            return Ok(Choice::OnUse(devices));
+            return Ok(Choice::OnUse(devices, Box::new(settings)));
         }
     }
     if let Some(why) = reason_not_to_start(uses_mpi) {
@@ -121,13 +121,12 @@ pub fn choose() -> Result<Choice> {
     Ok(Choice::Ready(Box::new(with(meeting, &settings)?)))
 }
 
-/// Spawns the devices of this process; `on_mpi_end` is called when the program ends MPI, if
-/// that is the program's.
+/// Spawns the devices of this process with the settings of its start; `on_mpi_end` is called
+/// when the program ends MPI, if that is the program's.
 ///
 /// # Errors
 /// The device executable is not there, or MPI can't be used for that.
-pub fn spawn(devices: usize, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
-    let settings = Settings::from_env()?;
+pub fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
     if program_uses_mpi() && mpi::phase() == Phase::Before {
         return Err(Error::new(
             "the program uses MPI, but this target region comes before its MPI_Init; its devices \
@@ -139,14 +138,15 @@ pub fn spawn(devices: usize, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
         mpi::at_end(on_mpi_end)?;
     }
     let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
-    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, ranks }, &settings)?;
-    with(meeting, &settings)
+    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, ranks }, settings)?;
+    with(meeting, settings)
 }
 
 /// The device executable of this build: beside the plugin, or where an install prefix has it.
 fn device_executable() -> Result<PathBuf> {
     const NAME: &str = "llvm-offload-mpi-device";
-    let plugin = super::image::own_path().ok_or_else(|| Error::new("the plugin's own file can't be found"))?;
+    let plugin = super::image::own_path()
+        .ok_or_else(|| Error::new("the plugin's own file can't be found in /proc/thread-self/maps"))?;
     let folders = plugin.ancestors().skip(1).take(4);
     let mut places = folders.flat_map(|folder| [folder.join(NAME), folder.join("bin").join(NAME)]);
     places.find(|path| path.exists()).ok_or_else(|| {
@@ -197,7 +197,8 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
-    let program = std::env::current_exe().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+    let program = std::fs::read_link(proc::EXECUTABLE).ok();
+    let program = program.and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
     let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
     let watch = Watch::begin(settings, program, &devices)?;
     Ok(Plugin::new(engine.clone(), space.clone(), devices, watch))
