@@ -161,6 +161,7 @@ config.substitutions += [
     ("%root", root),
     ("%line", "%s %s/line.py" % (sys.executable, tools)),
     ("%messages", "%s %s/messages.py" % (sys.executable, tools)),
+    ("%ends", "%s %s/ends.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)),
     ("%trace", "%s %s/trace.py" % (sys.executable, tools)),
     ("%answer", "%s %s/answer.py" % (sys.executable, tools)),
     ("%python", sys.executable),
