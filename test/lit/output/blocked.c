@@ -4,17 +4,15 @@
 // reordered.
 //
 // RUN: %clang %s -o %t
-// RUN: env OMPTARGET_MPI_HEARTBEAT=1 %run2 %t pipe
-// RUN: env OMPTARGET_MPI_HEARTBEAT=1 %run2 %t lock
-// RUN: env OMPTARGET_MPI_HEARTBEAT=1 %run1 %t pipe
-// RUN: env OMPTARGET_MPI_HEARTBEAT=1 %run1 %t lock
+// RUN: env OMPTARGET_MPI_HEARTBEAT=2 %run2 %t pipe
+// RUN: env OMPTARGET_MPI_HEARTBEAT=2 %run2 %t lock
 // REQUIRES: plugin
 
 #include "offload.h"
 #include <pthread.h>
 
 // More than a pipe holds, and long enough for a device to be given up twice.
-enum { Lines = 20000, Pause = 5 };
+enum { Lines = 20000, Pause = 9 };
 
 static int ends[2];
 static volatile int printing, done;
