@@ -27,9 +27,7 @@ const NULL_PAGE: u64 = 4096;
 /// `si_code` of a fault without an address (asm-generic/siginfo.h).
 const SI_KERNEL: c_int = 0x80;
 
-/// The messages that threads execute, by slot; whoever swaps one out owns it.
-static WORK: [AtomicPtr<c_void>; THREADS] = [const { AtomicPtr::new(ptr::null_mut()) }; THREADS];
-/// When their kernels began, if there is a limit to that.
+/// When the kernels of threads began, by slot, if there is a limit to that.
 static BEGAN: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
 /// Where their kernels are written down; the process that this is of.
 static BOARD: OnceLock<&'static Board> = OnceLock::new();
@@ -101,10 +99,9 @@ pub fn origin() -> usize {
     if mine < THREADS && kernel_of(mine) != 0 { mine } else { threads::origin() }
 }
 
-/// A kernel starts on the thread of this slot, as a part of `work`.
+/// A kernel starts on the thread of this slot.
 #[inline]
-pub fn enter<T>(slot: usize, kernel: u64, work: Box<T>) {
-    WORK[slot].store(Box::into_raw(work).cast(), Ordering::Relaxed);
+pub fn enter(slot: usize, kernel: u64) {
     if let Some(board) = board() {
         board.kernel(slot).store(kernel, Ordering::Release);
     }
@@ -115,35 +112,17 @@ pub fn limit_time(slot: usize) {
     BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
 }
 
-/// The kernel has returned; none if the device was given up meanwhile.
-///
-/// # Safety
-/// `T` is what [`enter`] was called with on this slot.
+/// The kernel has returned.
 #[inline]
-pub unsafe fn leave<T>(slot: usize) -> Option<Box<T>> {
+pub fn leave(slot: usize) {
     if let Some(board) = board() {
         board.kernel(slot).store(0, Ordering::Relaxed);
     }
-    let work = WORK[slot].swap(ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made by `enter` from a box of this type; the swap makes it ours alone.
-    (!work.is_null()).then(|| unsafe { Box::from_raw(work.cast()) })
 }
 
-/// Takes what all threads are executing away from them, with their kernels' addresses
-/// and whether it is where the fault was.
-///
-/// # Safety
-/// `T` is what every [`enter`] was called with.
-pub unsafe fn take_all<T>() -> Vec<(Box<T>, bool)> {
-    let at = SLOT.load(Ordering::Relaxed);
-    let slots = WORK.iter().enumerate();
-    slots
-        .filter_map(|(i, slot)| {
-            let work = slot.swap(ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: as in `leave`.
-            (!work.is_null()).then(|| (unsafe { Box::from_raw(work.cast()) }, i as u32 == at))
-        })
-        .collect()
+/// The slot where the fault was; none of them if no kernel's thread is known for it.
+pub fn slot() -> usize {
+    SLOT.load(Ordering::Relaxed) as usize
 }
 
 /// True once a kernel has crashed.
@@ -260,11 +239,6 @@ fn escaped() -> Option<String> {
         return Some("(std::terminate was called)".into());
     };
     Some(format!("(an exception escaped: {})", name::of_type(symbol)))
-}
-
-/// True if no thread is in a kernel that the host waits for.
-pub fn none_runs() -> bool {
-    WORK.iter().all(|work| work.load(Ordering::Relaxed).is_null())
 }
 
 /// The fault was told; the device need not end by itself.

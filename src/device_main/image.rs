@@ -216,6 +216,15 @@ pub struct Image {
 }
 
 impl Image {
+    /// No image, but functions of this process that are called as its kernels are.
+    #[cfg(test)]
+    pub fn of_functions(functions: &[u64]) -> Image {
+        let code = functions.iter().map(|&f| f..f + 1).collect();
+        let parsed = elf::Image { code, ..elf::Image::default() };
+        let file = memfd(c"no image", 0).unwrap();
+        Image { parsed, base: 0, file, library: Library::this(), rejected: Vec::new() }
+    }
+
     /// What the loader added to every address of the file.
     pub fn base(&self) -> u64 {
         self.base

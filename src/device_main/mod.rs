@@ -9,7 +9,7 @@ mod image;
 mod memory;
 pub(crate) mod output;
 pub mod registration;
-mod relay;
+pub(crate) mod relay;
 mod role;
 mod schedule;
 pub(crate) mod serve;
@@ -18,7 +18,7 @@ mod supervise;
 pub mod threads;
 mod watch;
 mod work;
-mod worker;
+pub(crate) mod worker;
 
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log, manual, network, node};

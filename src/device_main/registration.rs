@@ -37,7 +37,7 @@ pub unsafe fn open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_i
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
     if name.to_bytes().starts_with(PREFIX) {
-        return open_registration(name, flags).unwrap_or_else(|code| fail(code));
+        return open_registration(name, flags).unwrap_or_else(fail);
     }
     // SAFETY: what has this name has this type.
     let systems = unsafe { mem::transmute::<*mut libc::c_void, Option<Open>>(find(c"shm_open")) };
@@ -121,6 +121,7 @@ mod tests {
         // SAFETY: a C string; the descriptor is ours alone.
         match unsafe { open(name.as_ptr(), flags, 0o600) } {
             -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap()),
+            // SAFETY: as above.
             fd => Ok(unsafe { File::from_raw_fd(fd) }),
         }
     }

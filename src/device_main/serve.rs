@@ -23,7 +23,7 @@ use super::role::Role;
 use super::schedule::{Item, Schedule};
 use super::stubs::Stubs;
 use super::watch::Watch;
-use super::work::{LONG_COPY, Work};
+use super::work::{LONG_COPY, Running, Work};
 use super::worker::Worker;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY, THREADS};
 use crate::base::lock::{Mutex, order};
@@ -86,6 +86,7 @@ pub struct Server {
     /// The device's own standard error.
     stderr: std::fs::File,
     schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
+    running: Running,
     ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
     /// Of `ready`, for a glance without its lock.
     ready_len: AtomicUsize,
@@ -165,6 +166,7 @@ impl Server {
             written: AtomicU64::new(0),
             stderr,
             schedule: Mutex::default(),
+            running: Running::default(),
             ready: Mutex::default(),
             ready_len: AtomicUsize::new(0),
             role: Role::default(),
@@ -179,6 +181,18 @@ impl Server {
             watch: Watch::default(),
             worker,
         })
+    }
+
+    /// Lets kernels of a test be run, as those of an image.
+    #[cfg(test)]
+    pub fn add_kernels(&self, kernels: &[u64]) {
+        self.images.write().insert(0, Image::of_functions(kernels));
+    }
+
+    /// What was received of an image that is not loaded.
+    #[cfg(test)]
+    pub fn parcel(&self, image: u32) -> Option<Vec<u8>> {
+        self.parcels.lock().get(&image).map(|parcel| parcel.bytes().to_vec())
     }
 
     /// Serves until the host ends the device.
@@ -412,7 +426,7 @@ impl Server {
         if self.output_ahead() < OUTPUT_AHEAD && self.output.try_lock().is_some_and(|o| more(&o)) {
             self.send_output(OUTPUT_AHEAD);
         }
-        if self.lost.load(Ordering::Relaxed) && fault::none_runs() {
+        if self.lost.load(Ordering::Relaxed) && self.running.is_empty() {
             fault::told();
         }
     }
@@ -515,10 +529,9 @@ impl Server {
         output::try_flush_stdio();
         self.send_output(OUTPUT_BEFORE_REPLY);
         let failure = fault::describe();
-        // SAFETY: `launch` is the only caller of `enter`, with a `Work`.
-        let mut running = unsafe { fault::take_all::<Work>() };
+        let mut running = self.running.take_all();
         // The one that crashed is told first.
-        running.sort_by_key(|(_, crashed)| !crashed);
+        running.sort_by_key(|(_, slot)| *slot != fault::slot());
         let waiting = self.schedule.lock().drain();
         if self.worker.is_some() && running.is_empty() && waiting.is_empty() {
             // A thread that a kernel left behind: the rank must not wait for this device.
@@ -824,7 +837,8 @@ impl Server {
         if self.limits.kernel_time.is_some() {
             fault::limit_time(me.slot);
         }
-        fault::enter(me.slot, kernel, work);
+        self.running.enter(me.slot, work);
+        fault::enter(me.slot, kernel);
         let role = self.begin_long(me);
         // Against `give_up`: either it finds this kernel or we find that it was there.
         fence(Ordering::SeqCst);
@@ -839,8 +853,8 @@ impl Server {
         let ran = begin.map(|begin| (begin, clock::now()));
         output::flush_stdio();
         self.end_long(me, role);
-        // SAFETY: entered above with a `Work`.
-        match unsafe { fault::leave::<Work>(me.slot) } {
+        fault::leave(me.slot);
+        match self.running.leave(me.slot) {
             Some(mut work) => {
                 let head = work.head;
                 if let (Some(notes), Some(ran)) = (&mut work.notes, ran) {

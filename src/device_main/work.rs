@@ -3,9 +3,12 @@
 
 use super::schedule::Item;
 use super::watch::Notes;
+use crate::base::limits::THREADS;
 use crate::base::{Error, Result};
 use crate::wire::command::{Command, Commands, Head};
 use crate::wire::reply::{self, Failure};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Copies within the device from this size on are something long.
 pub const LONG_COPY: u64 = 1 << 20;
@@ -64,6 +67,41 @@ impl Work {
             reply::failed(&mut self.reply, self.head.seq, failure);
         }
         std::mem::take(&mut self.reply)
+    }
+}
+
+/// The messages whose kernels run, by the slots of their threads.
+pub struct Running([AtomicPtr<Work>; THREADS]);
+
+impl Default for Running {
+    fn default() -> Running {
+        Running([const { AtomicPtr::new(ptr::null_mut()) }; THREADS])
+    }
+}
+
+impl Running {
+    /// A kernel of `work` starts in this slot.
+    #[inline]
+    pub fn enter(&self, slot: usize, work: Box<Work>) {
+        self.0[slot].store(Box::into_raw(work), Ordering::Relaxed);
+    }
+
+    /// It has returned; none if it was taken away meanwhile.
+    #[inline]
+    pub fn leave(&self, slot: usize) -> Option<Box<Work>> {
+        let work = self.0[slot].swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: made by `enter` from a box; the swap makes it ours alone.
+        (!work.is_null()).then(|| unsafe { Box::from_raw(work) })
+    }
+
+    /// Takes all of them away from their threads, with their slots.
+    pub fn take_all(&self) -> Vec<(Box<Work>, usize)> {
+        (0..THREADS).filter_map(|slot| Some((self.leave(slot)?, slot))).collect()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|work| work.load(Ordering::Relaxed).is_null())
     }
 }
 

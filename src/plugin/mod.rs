@@ -56,7 +56,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>, watch: Option<Watch>) -> Plugin {
+    pub(crate) fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>, watch: Option<Watch>) -> Plugin {
         Plugin {
             engine,
             space,
@@ -153,7 +153,7 @@ impl Plugin {
 
     /// Sends an image to a device, unless it is on its way already, and if no device has
     /// it yet, to all.
-    fn send_image(&self, device: &Device, file: &[u8]) -> Result<Coming> {
+    pub(crate) fn send_image(&self, device: &Device, file: &[u8]) -> Result<Coming> {
         let hash = xxh3_128(file);
         // Locked until every device was told: none is asked to load what it was not.
         let mut sent = self.sent_images.lock();

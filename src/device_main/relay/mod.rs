@@ -32,6 +32,8 @@ use crate::wire::reply::{self, Failure, Reply};
 pub use device::Spares;
 use device::{Device, Stage, unless_closed};
 use journal::{Answer, Asked, Lane};
+#[cfg(test)]
+pub use process::connect;
 pub use process::{Birth, Started, start};
 use process::{kill, read, write};
 use std::os::fd::OwnedFd;
@@ -120,6 +122,38 @@ impl Relay {
                 quit(1)
             }
         }
+    }
+
+    /// The same for a test, in which workers are threads of this process: they are not copied,
+    /// and nothing is looked after. `wait` returns when they have ended.
+    #[cfg(test)]
+    pub fn simulate(mut self, wait: impl FnOnce()) {
+        for device in &mut self.devices {
+            device.copy = Some(process::Copy { pid: i32::MAX, handle: None });
+        }
+        match self.simulated() {
+            Ok(()) => {
+                wait();
+                self.link.finish();
+            }
+            // Workers that found their rank gone would end this process.
+            Err(_) => std::mem::forget(self),
+        }
+    }
+
+    #[cfg(test)]
+    fn simulated(&mut self) -> Result<()> {
+        let link = self.link.clone();
+        let mut idle = link.idle(self.pace);
+        while self.devices.iter().any(|d| d.stage != Stage::Ended) || !link.is_flushed() {
+            if self.step()? {
+                idle = link.idle(self.pace);
+            } else {
+                let waits = self.devices.iter().any(Device::waits);
+                idle.pause(waits || link.has_bulk());
+            }
+        }
+        Ok(())
     }
 
     fn pass_on(&mut self) -> Result<()> {

@@ -41,22 +41,35 @@ pub fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     let mut started = Vec::new();
     for _ in 0..workers {
-        let (ours, theirs) = pair()?;
-        let (read, write) = pipe()?;
-        let (bell, board) = (Bell::new()?, Board::new()?);
+        let (mut ours, theirs) = connect()?;
         // SAFETY: the only thread of this process; the child goes on as a program of its own.
         match unsafe { libc::fork() } {
             -1 => return Err(Error::from(std::io::Error::last_os_error()).context("can't start a worker process")),
             0 => {
                 // Its rank's end, and all of the other workers.
-                drop((ours, write, started));
-                main(Birth { socket: theirs, wake: read, bell, board });
+                drop((ours, started));
+                main(theirs);
                 quit(1)
             }
-            pid => started.push(Started { pid, socket: ours, wake: write, bell, board }),
+            pid => {
+                ours.pid = pid;
+                started.push(ours);
+            }
         }
     }
     Ok(started)
+}
+
+/// What connects a rank with a worker that has still to be started.
+///
+/// # Errors
+/// The system's.
+pub fn connect() -> Result<(Started, Birth)> {
+    let (ours, theirs) = pair()?;
+    let (read, write) = pipe()?;
+    let (bell, board) = (Bell::new()?, Board::new()?);
+    let started = Started { pid: 0, socket: ours, wake: write, bell: bell.try_clone()?, board };
+    Ok((started, Birth { socket: theirs, wake: read, bell, board }))
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd)> {
