@@ -986,7 +986,7 @@ fn transfers_of_a_link_come_in_any_order() {
     let size = prop_oneof![Just(1000usize), 1usize..40_000];
     let transfer = ((0..RANKS, 0..RANKS), size, prop::bool::weighted(0.1), any::<(u8, u8)>());
     let all = (any::<u64>(), 100usize..20_000, prop::collection::vec(transfer, 1..60));
-    let config = Config { cases: 300, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let config = Config { cases: 100, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Config::default() };
     let result = TestRunner::new(config).run(&all, |(seed, fragment, transfers): (u64, usize, Vec<Transfer>)| {
         let net = Net::new(RANKS, seed, None);
         let link = |rank| {
