@@ -14,6 +14,7 @@
 //! to have their addresses free. What is not here either: workers that are copied, or lost.
 //! A device's threads end only as far as they notice; the others rest until the process ends.
 
+use crate::base::limits::BULK_TAGS;
 use crate::base::{Error, Result};
 use crate::device_main::board::Board;
 use crate::device_main::executor::InProcess;
@@ -41,9 +42,9 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 // ---- the network -----------------------------------------------------------------
 
@@ -293,7 +294,7 @@ const ARENA: u64 = 16 << 20;
 /// Whatever ran into this hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Most workers of a rank.
-const WORKERS: usize = 2;
+const WORKERS: usize = 4;
 
 /// A kernel: adds a number to each of some bytes, and takes its time.
 extern "C" fn add(at: *mut u8, len: u64, number: u64, rests: u64) {
@@ -305,8 +306,16 @@ extern "C" fn add(at: *mut u8, len: u64, number: u64, rests: u64) {
     bytes.iter_mut().for_each(|b| *b = b.wrapping_add(number as u8));
 }
 
-fn kernels() -> [u64; 1] {
-    [add as *const () as u64]
+/// A kernel that does the same, but not before it is let go.
+extern "C" fn add_later(at: *mut u8, len: u64, number: u64, go: &AtomicBool) {
+    while !go.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    add(at, len, number, 0);
+}
+
+fn kernels() -> [u64; 2] {
+    [add as *const () as u64, add_later as *const () as u64]
 }
 
 /// A device's end, of which only the thread is left here.
@@ -338,8 +347,6 @@ struct Case {
 struct JobOf {
     net: Arc<Mutex<Net>>,
     engine: Arc<Engine>,
-    /// Of devices.
-    ranks: usize,
     controls: Vec<Arc<Queue>>,
     plugin: Plugin,
     /// By device.
@@ -460,7 +467,7 @@ impl JobOf {
         let all = controls.iter().enumerate().map(device).collect();
         let plugin = Plugin::new(engine.clone(), space.clone(), all, None);
         let arenas = start..start + devices as u64 * ARENA;
-        Ok(JobOf { net, engine, ranks: case.ranks, controls, plugin, servers, arenas })
+        Ok(JobOf { net, engine, controls, plugin, servers, arenas })
     }
 
     /// Ends the devices as a program does that ends.
@@ -651,7 +658,6 @@ impl<'a> Program<'a> {
                 }
             }
             What::Kernel => self.kernel(line, one, part, op.number % 300),
-            What::Image if self.devices.len() > self.job.ranks => Ok(()),
             What::Image => {
                 self.image(op.other, if op.number.is_multiple_of(4) { 3 << 20 } else { 1 + op.number % 20_000 })
             }
@@ -986,7 +992,7 @@ fn transfers_of_a_link_come_in_any_order() {
     let size = prop_oneof![Just(1000usize), 1usize..40_000];
     let transfer = ((0..RANKS, 0..RANKS), size, prop::bool::weighted(0.1), any::<(u8, u8)>());
     let all = (any::<u64>(), 100usize..20_000, prop::collection::vec(transfer, 1..60));
-    let config = Config { cases: 300, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let config = Config { cases: 100, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Config::default() };
     let result = TestRunner::new(config).run(&all, |(seed, fragment, transfers): (u64, usize, Vec<Transfer>)| {
         let net = Net::new(RANKS, seed, None);
         let link = |rank| {
@@ -1042,4 +1048,166 @@ fn transfers_of_a_link_come_in_any_order() {
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Lets kernels go, at last when the test ends, however it does.
+struct Go(&'static AtomicBool);
+
+impl Go {
+    fn new() -> Go {
+        // A kernel may look there for longer than the test lasts.
+        Go(Box::leak(Box::default()))
+    }
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// While a region lasts, its result and a copy of that to another device wait. Meanwhile three
+/// threads make more such transfers than there are tags, of the same and of other sizes.
+fn all_tags_go_round(case: &Case) {
+    const LEN: usize = INLINE_MAX + 40;
+    const THREADS: usize = 3;
+    /// Transfers of a thread between two waits.
+    const BATCH: usize = 16;
+    /// Nothing has moved for so long: it waits for the region.
+    const STUCK: Duration = Duration::from_secs(20);
+    // Goes behind the job: nobody receives then what a kernel has still to give.
+    let go = Go::new();
+    let job = JobOf::start(case).unwrap();
+    let mut long = Program::new(&job, 1);
+    for device in [0, 1] {
+        let buffer = long.alloc(device, LEN).unwrap();
+        long.buffers.push(buffer);
+        long.submit(0, device, 0..LEN).unwrap();
+        long.settle(device).unwrap();
+    }
+    let queue = long.queue(0);
+    let arguments = [long.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
+    long.devices[0].launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    long.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
+    long.retrieve(0, 0, 0..LEN).unwrap();
+    long.copy(0, (0, 0), (1, 0), LEN).unwrap();
+
+    let (moved, is_stuck) = (AtomicUsize::new(0), AtomicBool::new(false));
+    for copies in [false, true] {
+        std::thread::scope(|scope| {
+            let other = |seed| {
+                let (job, moved) = (&job, &moved);
+                move || {
+                    let mut program = Program::new(job, seed);
+                    for device in [0; BATCH].into_iter().chain([1; BATCH]) {
+                        let buffer = program.alloc(device, LEN).unwrap();
+                        program.buffers.push(buffer);
+                        let last = program.buffers.len() - 1;
+                        program.submit(0, last, 0..LEN).unwrap();
+                        program.settle(last).unwrap();
+                    }
+                    for _ in 0..(BULK_TAGS as usize).div_ceil(THREADS * BATCH) + 2 {
+                        // All lines of the device, so that completion has no order.
+                        for n in 0..BATCH {
+                            let len = LEN - n % 3 * 7;
+                            if copies {
+                                program.copy(n, (n, 0), (BATCH + n, 0), len).unwrap();
+                            } else {
+                                program.retrieve(n, n, 0..len).unwrap();
+                            }
+                        }
+                        (0..program.buffers.len()).for_each(|buffer| program.settle(buffer).unwrap());
+                        program.read.drain(..).for_each(|room| assert!(is_untouched(&room)));
+                        moved.fetch_add(1, Ordering::Relaxed);
+                    }
+                    for buffer in 0..program.buffers.len() {
+                        program.retrieve(0, buffer, 0..LEN).unwrap();
+                        program.settle(buffer).unwrap();
+                    }
+                }
+            };
+            let others: Vec<_> = (0..THREADS as u64).map(|n| scope.spawn(other(2 + n))).collect();
+            let (mut last, mut since) = (0, Instant::now());
+            while others.iter().any(|thread| !thread.is_finished()) {
+                std::thread::sleep(Duration::from_millis(20));
+                let now = moved.load(Ordering::Relaxed);
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                } else if since.elapsed() > STUCK && !is_stuck.swap(true, Ordering::Relaxed) {
+                    drop(Go(go.0));
+                }
+            }
+        });
+    }
+    drop(go);
+    long.settle(1).unwrap();
+    long.retrieve(0, 1, 0..LEN).unwrap();
+    long.settle(1).unwrap();
+    assert!(!is_stuck.into_inner(), "transfers of others wait for a region");
+    job.finish();
+}
+
+#[test]
+#[cfg_attr(not(feature = "tiny-limits"), ignore = "takes minutes with so many tags: the suite unit-tiny runs it")]
+fn a_long_region_keeps_its_tags() {
+    all_tags_go_round(&quiet(7, 2));
+}
+
+#[test]
+#[cfg_attr(not(feature = "tiny-limits"), ignore = "takes minutes with so many tags: the suite unit-tiny runs it")]
+fn a_long_region_of_a_worker_keeps_its_tags() {
+    all_tags_go_round(&Case { workers: 2, ..quiet(8, 1) });
+}
+
+/// Workers get an image from each other, from workers of their rank and of others.
+#[test]
+fn images_reach_every_worker() {
+    for (workers, ranks, fragment) in [(2, 2, 48_051), (3, 1, 1 << 20), (4, 2, 100_000), (8, 1, 300_000)] {
+        let case = Case { workers, fragment, ..quiet(workers as u64, ranks) };
+        within_limit(&case, |case| {
+            let job = JobOf::start(case).unwrap();
+            let mut program = Program::new(&job, case.seed);
+            for first in 0..3 * workers {
+                program.image(first, (3 << 20) + first).unwrap();
+            }
+            job.finish();
+        });
+    }
+}
+
+/// An event is complete when its own queue is, whatever another one waits for.
+#[test]
+fn an_event_does_not_wait_for_a_long_region_of_another_queue() {
+    const LEN: usize = INLINE_MAX + 40;
+    let go = Go::new();
+    let job = JobOf::start(&quiet(9, 1)).unwrap();
+    let mut program = Program::new(&job, 1);
+    for buffer in [0, 1] {
+        let room = program.alloc(0, LEN).unwrap();
+        program.buffers.push(room);
+        program.submit(buffer, buffer, 0..LEN).unwrap();
+        program.settle(buffer).unwrap();
+    }
+    let queue = program.queue(0);
+    let arguments = [program.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
+    program.devices[0].launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    program.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
+    program.retrieve(0, 0, 0..LEN).unwrap();
+    program.retrieve(1, 1, 0..LEN).unwrap();
+    let event = program.record(1);
+    let device = &program.devices[0];
+    let is_complete = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| device.sync_event(&event));
+        let since = Instant::now();
+        while !waiter.is_finished() && since.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_complete = waiter.is_finished();
+        drop(go);
+        waiter.join().unwrap().unwrap();
+        is_complete
+    });
+    (0..2).for_each(|line| program.synchronize(line).unwrap());
+    job.finish();
+    assert!(is_complete, "it waits for the region");
 }

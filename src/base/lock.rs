@@ -124,38 +124,36 @@ impl<T, const ORDER: u8> DerefMut for Guard<'_, T, ORDER> {
 }
 
 /// Notes that this thread has a lock; in a release build nothing at all.
-struct Held<const ORDER: u8> {
-    #[cfg(debug_assertions)]
-    before: u64,
-}
+struct Held<const ORDER: u8>;
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// A bit for each place in the order at which this thread holds a lock.
-    static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    /// How many locks this thread holds at each place in the order.
+    static HELD: [std::cell::Cell<u8>; 32] = const { [const { std::cell::Cell::new(0) }; 32] };
 }
 
 #[cfg(debug_assertions)]
 impl<const ORDER: u8> Held<ORDER> {
     #[track_caller]
     fn check() {
-        let held = HELD.get() >> ORDER;
-        assert!(held == 0, "lock {ORDER} is taken behind lock {}", u32::from(ORDER) + 63 - held.leading_zeros());
+        let last = HELD.with(|held| held.iter().rposition(|count| count.get() > 0));
+        assert!(
+            last.is_none_or(|last| last < usize::from(ORDER)),
+            "lock {ORDER} is taken behind lock {}",
+            last.unwrap_or(0)
+        );
     }
 
     fn new() -> Held<ORDER> {
-        let before = HELD.get();
-        HELD.set(before | 1 << ORDER);
-        Held { before }
+        HELD.with(|held| held[usize::from(ORDER)].update(|count| count + 1));
+        Held
     }
 }
 
 #[cfg(debug_assertions)]
 impl<const ORDER: u8> Drop for Held<ORDER> {
     fn drop(&mut self) {
-        // Guards may be dropped in any order: this one's bit alone is put back.
-        let bit = 1 << ORDER;
-        HELD.set(HELD.get() & !bit | self.before & bit);
+        HELD.with(|held| held[usize::from(ORDER)].update(|count| count - 1));
     }
 }
 
@@ -166,7 +164,7 @@ impl<const ORDER: u8> Held<ORDER> {
 
     #[inline]
     fn new() -> Held<ORDER> {
-        Held {}
+        Held
     }
 }
 
@@ -179,8 +177,10 @@ mod tests {
         let (first, second) = (Mutex::<_, 1>::new(1), Mutex::<_, 2>::new(2));
         let (one, two) = (first.lock(), second.lock());
         drop(one);
-        // An attempt may be made out of order.
-        drop((first.try_lock(), two));
+        // An attempt may be made out of order, and guards may be dropped in any.
+        let (one, another) = (first.try_lock(), Mutex::<_, 2>::new(2));
+        let second_two = another.try_lock();
+        drop((two, second_two, one));
         assert_eq!((*first.lock(), *second.lock()), (1, 2));
     }
 

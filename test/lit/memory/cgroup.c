@@ -2,10 +2,10 @@
 // A device has no more memory than its cgroup, wherever that is in its hierarchy.
 //
 // REQUIRES: cgroup
-// RUN: %cgroup 2048 %device --check | FileCheck %s --check-prefix=NODE
+// RUN: %cgroup memory 2048 %device --check | FileCheck %s --check-prefix=NODE
 // NODE: cores, 2.0 GiB of memory
 // RUN: %clang %s -o %t
-// RUN: %cgroup 2048 %run1 %t 2> %t.err
+// RUN: %cgroup memory 2048 %run1 %t 2> %t.err
 // RUN: %line some-error %t.err "device 0" 2684354560
 
 #include "offload.h"
