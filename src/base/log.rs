@@ -47,7 +47,12 @@ fn line(prefix: &str, text: fmt::Arguments<'_>) {
 
 /// A line that says what failed.
 pub fn error(text: impl fmt::Display) {
-    line("omptarget-mpi: error: ", format_args!("{}", Plain(text)));
+    line("", format_args!("{}", error_text(text)));
+}
+
+/// The text of such a line, for later.
+pub fn error_text(text: impl fmt::Display) -> String {
+    format!("omptarget-mpi: error: {}", Plain(text))
 }
 
 /// A line that says what the user should know although nothing failed.

@@ -78,6 +78,14 @@ impl Console {
         self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
     }
 
+    /// A line about a device, which follows what that has printed.
+    #[cold]
+    pub fn say(&self, device: usize, line: &str) {
+        self.push(device, Stream::Err, format!("{line}\n").as_bytes());
+        // The device has printed no such bytes.
+        self.devices[device].acknowledged.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
+    }
+
     /// True if there is something to write.
     #[inline]
     pub fn is_waiting(&self) -> bool {
@@ -125,7 +133,7 @@ impl Console {
     pub fn acknowledge(&self, device: usize, step: u64) -> Option<u64> {
         let counts = &self.devices[device];
         let known = counts.acknowledged.load(Ordering::Relaxed);
-        let new = counts.written.load(Ordering::Relaxed) - known;
+        let new = counts.written.load(Ordering::Relaxed).saturating_sub(known);
         // One of several threads does it.
         let mine = new >= step
             && counts.acknowledged.compare_exchange(known, known + new, Ordering::Relaxed, Ordering::Relaxed).is_ok();

@@ -71,6 +71,15 @@ impl Device {
         &self.engine.ports[self.number]
     }
 
+    /// Fails if the device failed before.
+    ///
+    /// # Errors
+    /// [`Error::Told`].
+    #[inline]
+    pub fn alive(&self) -> Result<()> {
+        self.engine.check_alive(self.number)
+    }
+
     /// "device 0 (rank 0 on host a)".
     pub fn name(&self) -> &str {
         &self.port().name
@@ -122,7 +131,7 @@ impl Device {
         /// Where glibc's malloc puts what is large: most copies are from or to such memory.
         const MALLOC: u64 = 16;
         let like = if like == 0 { MALLOC } else { like };
-        self.port().alive()?;
+        self.alive()?;
         let mut arena = self.port().arena.lock();
         arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used();
@@ -348,7 +357,7 @@ impl Device {
     /// `from[..size]` is readable, and if larger than [`INLINE_MAX`], until `queue` is
     /// synchronized.
     pub unsafe fn submit(&self, queue: &Arc<Queue>, to: u64, from: *const u8, size: u64) -> Result<()> {
-        self.port().alive()?;
+        self.alive()?;
         if size as usize <= INLINE_MAX && self.knows(to, size) {
             let mut open = queue.open.lock();
             let at = self.stamp();
@@ -425,7 +434,7 @@ impl Device {
     /// # Safety
     /// `to[..size]` is writable until `queue` is synchronized.
     pub unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
-        self.port().alive()?;
+        self.alive()?;
         let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             self.room(queue, open, COMMAND_MAX, len as usize)?;
             Writer(&mut open.message).push(Command::Read { from: from + at, len: len as u32 });
@@ -504,8 +513,8 @@ impl Device {
     /// # Errors
     /// An address that is not the devices', or a device that was lost.
     pub fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Device, to: u64, size: u64) -> Result<()> {
-        self.port().alive()?;
-        other.port().alive()?;
+        self.alive()?;
+        other.alive()?;
         for (device, at) in [(self, from), (other, to)] {
             if !device.knows(at, size) {
                 let name = device.name();
@@ -563,7 +572,7 @@ impl Device {
         args: impl ExactSizeIterator<Item = u64>,
         array: bool,
     ) -> Result<()> {
-        self.port().alive()?;
+        self.alive()?;
         let len = launch_len(args.len());
         if HEAD_LEN + len > MESSAGE_MAX {
             let (n, name) = (args.len(), self.port().kernel_name(kernel));
@@ -771,9 +780,8 @@ impl Device {
     pub fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
         let Some((port, seq)) = self.engine.settle(event, None)? else { return Ok(true) };
         self.engine.poll()?;
-        let port = &self.engine.ports[port];
-        port.alive()?;
-        let complete = port.is_complete(seq);
+        self.engine.check_alive(port)?;
+        let complete = self.engine.ports[port].is_complete(seq);
         if !complete {
             self.engine.looked_in_vain();
         }
@@ -786,9 +794,8 @@ impl Device {
     /// Its device was lost.
     pub fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
         if let Some((port, seq)) = self.engine.settle(event, None)? {
-            let port = &self.engine.ports[port];
-            self.engine.wait_until(None, &|| port.is_complete(seq))?;
-            port.alive()?;
+            self.engine.wait_until(None, &|| self.engine.ports[port].is_complete(seq))?;
+            self.engine.check_alive(port)?;
         }
         Ok(())
     }

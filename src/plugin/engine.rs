@@ -318,7 +318,7 @@ impl Engine {
                 Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
                 Position::Open(queue) => {
                     // A lost device, or a broken link, leaves an event where it was.
-                    self.ports[queue.port].alive()?;
+                    self.check_alive(queue.port)?;
                     self.close(&queue, &mut queue.open.lock())?;
                 }
                 Position::Sent { port, seq } if self.ports[port].is_complete(seq) => return Ok(None),
@@ -412,9 +412,7 @@ impl Engine {
     #[inline]
     pub fn wait(&self, queue: &Arc<Queue>) -> Result<()> {
         self.wait_until(Some(queue), &|| queue.is_idle())?;
-        while self.console.owes(queue.port) {
-            self.wait_for_output();
-        }
+        self.finish_output(queue.port);
         Ok(())
     }
 
@@ -430,6 +428,27 @@ impl Engine {
         self.write_output();
         if before && self.console.is_waiting() {
             std::thread::sleep(OUTPUT_NAP);
+        }
+    }
+
+    /// Fails if a device failed before, once the reason is written.
+    ///
+    /// # Errors
+    /// [`Error::Told`].
+    #[inline]
+    pub fn check_alive(&self, port: usize) -> Result<()> {
+        let alive = self.ports[port].alive();
+        if alive.is_err() {
+            self.finish_output(port);
+        }
+        alive
+    }
+
+    /// Waits until what a device has printed is written, or can't be.
+    #[inline]
+    fn finish_output(&self, port: usize) {
+        while self.console.owes(port) {
+            self.wait_for_output();
         }
     }
 
@@ -644,9 +663,9 @@ impl Engine {
         }
         let error = self.describe_first(port, name, failure);
         if failure.lost {
-            // At once: another thread may end the process over the same loss before the
-            // one that waits for this kernel gets to say it.
-            log::error(&error);
+            // Whoever fails because of this writes it first: another thread may end the process over
+            // the same loss before the one that waits for this kernel gets to say it.
+            self.console.say(port, &log::error_text(&error));
             return Error::Told;
         }
         error
@@ -785,11 +804,7 @@ impl Engine {
                 }
             }
         }
-        for device in 0..self.ports.len() {
-            while self.console.owes(device) {
-                self.wait_for_output();
-            }
-        }
+        (0..self.ports.len()).for_each(|port| self.finish_output(port));
         // Nothing is lost any more but time: MPI waits for every rank, also one that is gone. For
         // other programs of the job it waits as long as they run.
         let late = move || {

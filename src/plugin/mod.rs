@@ -130,7 +130,7 @@ impl Plugin {
     /// # Errors
     /// As [`Device::load`].
     pub fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
-        device.port().alive()?;
+        device.alive()?;
         let parsed = elf::Image::parse(file, device.hello.machine)?;
         let Coming { id, message, parcel } = self.send_image(device, file)?;
         let loaded = device.load(id, message, parsed, entries);

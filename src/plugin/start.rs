@@ -230,7 +230,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(Space, Vec<Arc<Que
                 continue;
             }
         };
-        let controls: Vec<_> = (0..capacities.len()).map(|n| Queue::control(n)).collect();
+        let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
         for (n, queue) in controls.iter().enumerate() {
             let (at, len) = (space.arena(n), capacities[n]);
             engine.control(queue, |w| {

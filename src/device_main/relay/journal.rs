@@ -997,7 +997,7 @@ mod tests {
             // Those of one message follow each other.
             let number = (place - self.j.receives[&lane].over) as u64;
             if let Some((by, asked)) = self.j.waiter(lane, place) {
-                assert_eq!((u64::from(by), asked), (seq, number));
+                assert_eq!((by, asked), (seq, number));
                 self.at_work.get_mut(&seq).unwrap().1 -= 1;
             }
             self.j.received(lane, place, self.piece(seq, number));
