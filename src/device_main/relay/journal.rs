@@ -871,7 +871,7 @@ mod tests {
             vec![(17 * seq + number) as u8; len as usize]
         }
 
-        /// The host sends a message whose tag no open one has.
+        /// The host sends a message whose tag no one has that it has no answer to.
         fn push(&mut self, brings: u64, sends: u64) {
             let used = |tag| {
                 (1..=self.samples.len() as u64)
