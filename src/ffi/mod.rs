@@ -64,9 +64,7 @@ struct Registered {
 #[inline]
 fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R {
     let Some(called) = ending::call(|| catch_unwind(AssertUnwindSafe(call))) else {
-        log::error(format_args!(
-            "{operation}: a signal handler uses devices in the midst of another use of them by its thread"
-        ));
+        report_interruption(operation);
         return failure;
     };
     match called {
@@ -81,6 +79,15 @@ fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R 
             failure
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn report_interruption(operation: &str) {
+    log::error(format_args!(
+        "{operation}: a signal handler, or an exit handler that it runs, uses a device while its thread is in the \
+         midst of another use"
+    ));
 }
 
 #[inline]

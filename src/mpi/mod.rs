@@ -475,6 +475,13 @@ pub fn abort_job(code: i32) -> ! {
     end(code)
 }
 
+/// True if a process of this job that ends without `MPI_Finalize`, but with [`leave_launcher`], can
+/// end with success.
+pub fn leaves_with_success() -> bool {
+    let launched = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"].iter().any(|name| std::env::var_os(name).is_some());
+    !launched && !SPANS_NODES.load(Ordering::Relaxed)
+}
+
 /// Takes leave of MPICH's launcher without `MPI_Finalize`: it then passes the status of this
 /// process on, and does not kill the others. Those must notice the end by themselves, which they
 /// do on one node only: nothing is done where the job has several. Needs no lock.

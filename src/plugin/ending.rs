@@ -46,15 +46,23 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
 struct Calls {
-    depth: Cell<u32>,
-    known: Cell<bool>,
+    stage: Cell<Stage>,
     /// libomptarget has locked what it needs when the process ends.
     loads: Cell<bool>,
 }
 
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has not called the plugin yet.
+    New,
+    Outside,
+    Inside,
+}
+
 thread_local! {
     // Without a destructor: this is looked at in every call.
-    static CALLS: Calls = const { Calls { depth: Cell::new(0), known: Cell::new(false), loads: Cell::new(false) } };
+    static CALLS: Calls = const { Calls { stage: Cell::new(Stage::New), loads: Cell::new(false) } };
     static USER: User = const { User };
 }
 
@@ -67,12 +75,14 @@ impl Drop for User {
     }
 }
 
+/// True unless the thread is inside of a call; one that was new has been counted then.
 #[cold]
-fn meet_user(calls: &Calls) {
-    calls.known.set(true);
-    if USER.try_with(|_| ()).is_ok() {
+#[inline(never)]
+fn may_enter(calls: &Calls) -> bool {
+    if calls.stage.get() == Stage::New && USER.try_with(|_| ()).is_ok() {
         USERS.fetch_add(1, Ordering::Relaxed);
     }
+    calls.stage.get() != Stage::Inside
 }
 
 /// Makes a call of the plugin; none if the thread is inside of another one, which a signal handler
@@ -80,18 +90,15 @@ fn meet_user(calls: &Calls) {
 #[inline]
 pub fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
     CALLS.with(|calls| {
-        if calls.depth.get() != 0 {
+        if calls.stage.get() != Stage::Outside && !may_enter(calls) {
             return None;
         }
-        if !calls.known.get() {
-            meet_user(calls);
-        }
-        calls.depth.set(1);
+        calls.stage.set(Stage::Inside);
         // A signal handler of this thread must see it before anything is locked.
         compiler_fence(Ordering::SeqCst);
         let result = call();
         compiler_fence(Ordering::SeqCst);
-        calls.depth.set(0);
+        calls.stage.set(Stage::Outside);
         Some(result)
     })
 }
@@ -122,7 +129,7 @@ pub fn is_loading() -> bool {
 
 /// True if this thread is inside of a call of the plugin.
 pub fn is_inside() -> bool {
-    CALLS.with(|calls| calls.depth.get() != 0)
+    CALLS.with(|calls| calls.stage.get() == Stage::Inside)
 }
 
 /// The calling thread ends the process with this status.
@@ -144,8 +151,13 @@ pub fn has_begun() -> bool {
 
 /// True if threads exist that have called the plugin, apart from this one.
 pub fn has_other_users() -> bool {
-    let this = CALLS.with(|calls| calls.known.get());
+    let this = CALLS.with(|calls| calls.stage.get() != Stage::New);
     USERS.load(Ordering::Relaxed) > usize::from(this)
+}
+
+/// True if a call is held.
+pub fn holds() -> bool {
+    HELD.load(Ordering::Relaxed) > 0
 }
 
 /// Holds the calls of all other threads from here on, which `catch` makes come to [`hold`], and
@@ -186,7 +198,7 @@ pub fn devices_have_ended() {
         let mut before = None;
         loop {
             let now = elapsed(clock);
-            if before == Some(now) && HELD.load(Ordering::Relaxed) > 0 {
+            if before == Some(now) && holds() {
                 flush_streams();
                 end(STATUS.load(Ordering::Relaxed));
             }
@@ -225,4 +237,43 @@ pub fn hold() {
 fn thread() -> i32 {
     // SAFETY: gettid has no preconditions.
     unsafe { libc::gettid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_call_within_a_call_is_not_made() {
+        assert!(!is_inside());
+        let inner = call(|| {
+            assert!(is_inside());
+            std::thread::spawn(|| assert!(!is_inside() && call(|| ()).is_some())).join().unwrap();
+            call(|| ())
+        });
+        assert_eq!(inner, Some(None));
+        assert!(!is_inside() && call(|| ()).is_some());
+    }
+
+    #[test]
+    fn what_is_loaded_in_vain_is_not_loaded_for_ever() {
+        load(|| assert!(is_loading()));
+        assert!(catch_unwind(AssertUnwindSafe(|| load(|| panic!("as intended")))).is_err());
+        assert!(!is_loading());
+    }
+
+    #[test]
+    fn threads_that_have_called_are_known_while_they_live() {
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (end, has_ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            call(|| begun.send(()).unwrap());
+            let _ = has_ended.recv();
+        });
+        has_begun.recv().unwrap();
+        assert!(has_other_users());
+        drop(end);
+        other.join().unwrap();
+    }
 }

@@ -41,6 +41,8 @@ const CONTROL: u32 = 0;
 const GLANCES: u32 = 500;
 /// How long threads that still wait are kept from failing when the program ends MPI.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a process that leaves its devices takes what regions have printed.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(20);
 /// How long another thread may have the link locked while the process ends.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -742,15 +744,20 @@ impl Engine {
 
     /// True if the process may end without waiting for devices and MPI, and better does: other
     /// threads may go on, and libomptarget aborts when one starts a region from here on. The
-    /// launcher takes that as it takes any end with a status that is not 0: it ends the job
-    /// with this status.
+    /// launcher ends the job with the program's status then; not all launchers do so if that is 0.
     pub fn may_leave(&self) -> bool {
-        self.is_alone && ending::has_begun() && ending::status() != Some(0) && ending::has_other_users()
+        if !self.is_alone || !ending::has_begun() || !ending::has_other_users() {
+            return false;
+        }
+        ending::status() != Some(0) || ((ending::holds() || self.is_busy()) && mpi::leaves_with_success())
     }
 
     /// Ends the use of the devices; they end when this process does.
     pub fn leave(&self) {
         let _ = self.ended_by.set(std::thread::current().id());
+        // What regions have printed and is there already.
+        let since = Instant::now();
+        while since.elapsed() < OUTPUT_PATIENCE && matches!(self.poll(), Ok(Progress::Made)) {}
         self.link.leave(LINK_PATIENCE);
         self.leave_job();
     }
@@ -759,14 +766,11 @@ impl Engine {
     /// anything locked. The process is about to end, without `MPI_Finalize`. Open MPI's launcher
     /// makes a failure of that, but not of an abort with the status 0.
     pub fn leave_job(&self) {
-        match launcher() {
-            Some((Launcher::OpenMpi, _)) if ending::status() == Some(0) => {
-                flush_streams();
-                mpi::abort_job(0);
-            }
-            Some((Launcher::Pmi, _)) => mpi::leave_launcher(),
-            _ => {}
+        if ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _))) {
+            flush_streams();
+            mpi::abort_job(0);
         }
+        mpi::leave_launcher();
     }
 
     /// Ends all devices, then MPI.

@@ -31,7 +31,7 @@ MARK = "// ROW:"
 PLAIN = "3", ["exit"]
 ALLOWANCE, FACTOR = 3, 5
 # Ends a run that hangs; what is late is judged by its time.
-TIMEOUT = 100
+TIMEOUT = 60
 
 
 def arguments():

@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 3; ++i)
       start(run_regions);
     usleep(50000);
-    exit(7);
+    exit(argc > 3 ? atoi(argv[3]) : 7);
   }
   if (is("thread")) {
     start(run_regions);
