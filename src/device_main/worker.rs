@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 /// A worker's end of what connects it with its rank; its copies have it too.
 pub struct Worker {
     socket: OwnedFd,
-    /// Where a copy reads that it shall make a worker, see [`order`]; its end is the rank's
+    /// Where a copy reads that it shall make a worker, see [`order()`]; its end is the rank's
     /// end.
     wake: File,
     /// The rank's bell, if it has one.

@@ -6,7 +6,7 @@
 //! libomptarget 16 first forgets the program's regions, and aborts when one of them starts, then
 //! frees what it uses, and crashes. Hence calls of the other threads do not return once the
 //! program's own exit handlers are over ([`hold`]). Until the devices are ended each call is held
-//! for [`PAUSE`] at most: a destructor of a library may wait for such a thread.
+//! for half a second at most: a destructor of a library may wait for such a thread.
 //!
 //! A signal handler may call `exit` while its thread is inside of the plugin. Whatever the thread
 //! has locked then stays locked, and MPI is in the midst of a call: [`is_inside`] says so, and
