@@ -18,6 +18,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
+/// A line of no more than this many bytes is written at once.
+const LINE_MAX: usize = 64 << 10;
 /// Bytes that were taken are given back to the system in steps of this.
 const STEP: u64 = 1 << 20;
 
@@ -71,8 +73,9 @@ impl Output {
         }
         // By lines, as on a terminal: a long region's output is seen while it runs, and
         // a crash loses nothing but an unfinished line.
-        // SAFETY: nothing was printed yet; no buffer is passed.
-        unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
+        let buffer = Box::leak(vec![0u8; LINE_MAX].into_boxed_slice());
+        // SAFETY: nothing was printed yet; the buffer stays for ever.
+        unsafe { libc::setvbuf(stdout, buffer.as_mut_ptr().cast(), libc::_IOLBF, buffer.len()) };
         Ok((output, stderr))
     }
 
@@ -176,6 +179,12 @@ impl Sink {
         if got == 0 {
             return Ok(false);
         }
+        // Where more follows, up to the end of a line, if there is one.
+        let is_full = out.len() == MESSAGE_MAX;
+        if let Some(end) = out[start..].iter().rposition(|b| *b == b'\n').filter(|_| is_full) {
+            out.truncate(start + end + 1);
+        }
+        let got = out.len() - start;
         self.advance(self.taken + got as u64)?;
         if self.taken - self.given_back > 2 * STEP {
             let len = (self.taken - self.given_back) / STEP * STEP - STEP;

@@ -10,13 +10,14 @@
 
 use crate::base::lock::{Mutex, order};
 use crate::base::log;
-use crate::wire::reply::Stream;
+use crate::wire::MESSAGE_MAX;
+use crate::wire::reply::{OUTPUT_LEN, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a device may take to end a line that it has begun before other devices' text is
-/// written behind it.
-const LINE_PATIENCE: Duration = Duration::from_millis(100);
+/// written behind it; and the same if the rest of the line is known to be on its way.
+const LINE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// How long a construct waits for text of its device that can't be written now, because another
 /// thread has the stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,7 +49,7 @@ struct Pending {
     texts: Vec<Text>,
     /// The device whose line was begun and not ended.
     within_line: Option<usize>,
-    patience: Duration,
+    patience: [Duration; 2],
 }
 
 #[derive(Default)]
@@ -56,6 +57,8 @@ struct Text {
     bytes: Vec<u8>,
     /// When the oldest of them came.
     since: Option<Instant>,
+    /// The last that came filled a message, so that more follows.
+    goes_on: bool,
 }
 
 impl Console {
@@ -142,7 +145,7 @@ impl Console {
 }
 
 impl Pending {
-    fn new(devices: usize, patience: Duration) -> Pending {
+    fn new(devices: usize, patience: [Duration; 2]) -> Pending {
         Pending { texts: (0..devices).map(|_| Text::default()).collect(), within_line: None, patience }
     }
 
@@ -150,11 +153,12 @@ impl Pending {
         let text = &mut self.texts[device];
         text.bytes.extend_from_slice(bytes);
         text.since.get_or_insert_with(Instant::now);
+        text.goes_on = bytes.len() + OUTPUT_LEN >= MESSAGE_MAX;
     }
 
     /// What is to be written next, and whose it is.
     fn take(&mut self, goes_on: &dyn Fn(usize) -> bool) -> Option<(usize, Vec<u8>)> {
-        let patience = self.patience;
+        let patience = self.patience[usize::from(self.within_line.is_some_and(|d| self.texts[d].goes_on))];
         let waits = |text: &Text| text.since.is_some_and(|since| since.elapsed() > patience);
         let has_text =
             |texts: &[Text], but: usize| texts.iter().enumerate().any(|(d, t)| d != but && !t.bytes.is_empty());
@@ -256,7 +260,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FOR_EVER: Duration = Duration::MAX;
+    const FOR_EVER: [Duration; 2] = [Duration::MAX; 2];
 
     fn taken(pending: &mut Pending, goes_on: bool) -> String {
         let mut all = Vec::new();
@@ -285,7 +289,7 @@ mod tests {
         assert_eq!(taken(&mut pending, true), "prompt: ");
         pending.push(1, b"other\n");
         assert_eq!(taken(&mut pending, false), "other\n");
-        let mut pending = Pending::new(2, Duration::ZERO);
+        let mut pending = Pending::new(2, [Duration::ZERO; 2]);
         pending.push(0, b"prompt: ");
         assert_eq!(taken(&mut pending, true), "prompt: ");
         pending.push(1, b"other\n");
