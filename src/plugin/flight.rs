@@ -121,7 +121,7 @@ impl Flight {
         if sent.parts > 0 {
             return None;
         }
-        let mut sent = self.sent.remove(i)?;
+        let mut sent = if i == 0 { self.sent.pop_front()? } else { self.sent.remove(i)? };
         if self.spares.len() < IN_FLIGHT {
             let mut targets = std::mem::take(&mut sent.targets);
             targets.clear();
