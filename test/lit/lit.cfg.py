@@ -89,6 +89,9 @@ if not stock:
     config.available_features.add("plugin")
 if cpus > 1:
     config.available_features.add("multicore")
+# A build whose tables are tiny (make TINY=1).
+if prefix.endswith("-tiny"):
+    config.available_features.add("tiny-limits")
 if not stock and os.path.exists(other_device) and shutil.which(
         "mpirun." + other_mpi):
     config.available_features.add("both-mpis")

@@ -4,6 +4,8 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 %t
+// With tiny limits a device has fewer threads than these.
+// UNSUPPORTED: tiny-limits
 
 #include "offload.h"
 
