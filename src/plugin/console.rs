@@ -123,7 +123,7 @@ impl Console {
                     && !self.has_failed.swap(true, Ordering::Relaxed)
                 {
                     // The program does not see what this call returns, as a region's own printf could.
-                    log::warning(format_args!("the program can't write what its regions print: {e}"));
+                    log::warning(format_args!("what regions print can't be written by the program: {e}"));
                 }
                 self.devices[device].written.fetch_add(bytes.len() as u64, Ordering::Release);
                 self.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
