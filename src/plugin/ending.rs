@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(20);
 /// The same if none is under way.
 const SETTLE_IDLE: Duration = Duration::from_millis(2);
-/// A thread that ends the process and does nothing for so long, although the devices are ended,
-/// waits for a held one.
-const STANDSTILL: Duration = Duration::from_secs(1);
+/// How long the rest of the end may take where it may wait for a held thread: libomp does for one
+/// that runs a `nowait` region, and some libraries for threads of theirs.
+const REST: Duration = Duration::from_secs(2);
 /// Nothing ends the process for so long: held threads fail.
 const GRACE: Duration = Duration::from_secs(60);
 /// A held thread looks this often whether it may go on.
@@ -182,38 +182,19 @@ pub fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
 }
 
 /// The devices are ended, or will be with the process: held calls do not return any more. Should
-/// the process wait for such a thread, as libomp does for those of `nowait` regions, it is
-/// ended all the same, with the program's status.
+/// the process wait for such a thread, it ends all the same, with the program's status.
 pub fn devices_have_ended() {
     if !has_begun() || DEVICES_ENDED.set(Instant::now()).is_err() || !has_other_users() {
         return;
     }
-    let mut clock = 0;
-    // SAFETY: the calling thread exists; the number outlives the call.
-    if unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } != 0 {
-        return;
-    }
     // Where no thread can be had, the held ones fail in the end.
-    let _ = std::thread::Builder::new().spawn(move || {
-        let mut before = None;
-        loop {
-            let now = elapsed(clock);
-            if before == Some(now) && holds() {
-                flush_streams();
-                end(STATUS.load(Ordering::Relaxed));
-            }
-            before = Some(now);
-            std::thread::sleep(STANDSTILL);
+    let _ = std::thread::Builder::new().spawn(|| {
+        std::thread::sleep(REST);
+        if holds() {
+            flush_streams();
+            end(STATUS.load(Ordering::Relaxed));
         }
     });
-}
-
-/// What a clock of the system says, in seconds and nanoseconds.
-fn elapsed(clock: libc::clockid_t) -> (i64, i64) {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the record outlives the call.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    (time.tv_sec, time.tv_nsec)
 }
 
 /// Keeps the calling thread from going on while another one ends the process.
