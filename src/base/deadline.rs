@@ -3,6 +3,7 @@
 
 use super::launcher;
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -46,13 +47,42 @@ impl Drop for Deadline {
 pub fn flush_streams() {
     let (done, is_done) = mpsc::channel::<()>();
     let flush = move || {
-        // SAFETY: null means all streams. The C library takes the newest first, and of the
-        // standard streams the input last.
-        unsafe { libc::fflush(std::ptr::null_mut()) };
+        flush_and_wait();
         drop(done);
     };
     if std::thread::Builder::new().spawn(flush).is_ok() {
         let _ = is_done.recv_timeout(FLUSH_PATIENCE);
+    }
+}
+
+/// Writes what the program's streams hold, and waits for a stream that another thread has locked.
+pub fn flush_and_wait() {
+    // SAFETY: null means all streams. The C library takes the newest first, and of the
+    // standard streams the input last.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Ends the process with this status unless it ends in time. For a thread that a signal handler has
+/// interrupted, which may hold any lock: it needs neither memory nor a thread, but takes SIGALRM.
+pub fn end_after(limit: Duration, status: i32) {
+    static STATUS: AtomicI32 = AtomicI32::new(0);
+    extern "C" fn on_alarm(_: libc::c_int) {
+        end(STATUS.load(Ordering::Relaxed));
+    }
+    STATUS.store(status, Ordering::Relaxed);
+    // SAFETY: plain records of the stack, of which zero is a valid value; the handler may run at any
+    // moment, as all that it does is to end the process.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_alarm as *const () as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut signals, libc::SIGALRM);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut());
+        let mut timer: libc::itimerval = std::mem::zeroed();
+        timer.it_value.tv_sec = limit.as_secs() as libc::time_t;
+        timer.it_value.tv_usec = limit.subsec_micros() as libc::suseconds_t;
+        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
     }
 }
 

@@ -168,6 +168,11 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
         indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
+    if !USED.swap(true, Ordering::SeqCst) {
+        // `init_device` would be too early: LLVM 18 calls it where a library's constructor registers
+        // its images. Images are loaded by a device's first use.
+        notice_exit(false);
+    }
     let loaded = ending::load(|| plugin()?.load(device, file, &entries))?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)

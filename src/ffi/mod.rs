@@ -13,7 +13,7 @@ pub mod memory;
 pub mod start;
 pub mod types;
 
-use crate::base::deadline::{end, flush_streams};
+use crate::base::deadline::{end, end_after, flush_and_wait, flush_streams};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, log};
 use crate::plugin::start::Choice;
@@ -25,18 +25,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::time::Duration;
 
 /// What a function returns when it has done its work (`OFFLOAD_SUCCESS`).
 const SUCCESS: i32 = 0;
 /// What it returns otherwise (`OFFLOAD_FAIL`).
 const FAIL: i32 = !0;
+/// How long the end may take, behind the program's own exit handlers, of a process whose signal
+/// handler has called `exit` in the midst of a call of the plugin.
+const INTERRUPTED_REST: Duration = Duration::from_secs(2);
 
 static CHOICE: OnceLock<Choice> = OnceLock::new();
 /// The plugin with the devices of [`Choice::OnUse`].
 static SPAWNED: OnceLock<Plugin> = OnceLock::new();
 /// Programs and libraries with images that are registered now.
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
-/// Some device was used.
+/// A device was asked to load an image.
 static USED: AtomicBool = AtomicBool::new(false);
 /// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
@@ -287,10 +291,14 @@ extern "C" fn on_exit(status: c_int, first: *mut c_void) {
     EXITING.store(true, Ordering::SeqCst);
     ending::begin(status);
     if !first.is_null() {
+        if ending::is_inside() {
+            // A signal handler has called exit. Its thread may have locked anything, malloc too.
+            end_after(INTERRUPTED_REST, status);
+        }
         if ending::is_loading() {
             // libomptarget would wait for this very thread, for ever.
             finish_inside();
-            flush_streams();
+            flush_and_wait();
             end(status);
         }
         hold_others();

@@ -119,9 +119,6 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
         } else {
             debug!("{} is used", plugin()?.device(id)?.name());
         }
-        if !USED.swap(true, Ordering::SeqCst) {
-            notice_exit(false);
-        }
         Ok(SUCCESS)
     })
 }

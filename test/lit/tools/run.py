@@ -77,13 +77,30 @@ def shared_files():
     return {os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm")}
 
 
+def libomp_process(path):
+    """The process after which libomp has named a file; None for other files."""
+    named = re.search(r"KMP_REGISTERED_LIB_(\d+)_", path)
+    return named and int(named[1])
+
+
+def remove_files_of_killed_programs(before):
+    """What libomp leaves of a process that is killed, with any plugin. A later
+    process with the same number would take it for its own."""
+    for path in shared_files() - before:
+        pid = libomp_process(path)
+        if pid is not None and not os.path.exists("/proc/%d" % pid):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass  # another job has
+
+
 def files_now(before, directory, pids):
     """What the job left in its temporary folder, and what nobody holds of that
-    which has come to /dev/shm since. There libomp names a file after its
-    process: those of others, not of `pids`, do not count."""
-    libomp = lambda path: re.search(r"KMP_REGISTERED_LIB_(\d+)_", path)
+    which has come to /dev/shm since, but for libomp's files of other processes
+    than `pids`."""
     new = {path for path in shared_files() - before
-           if not libomp(path) or int(libomp(path)[1]) in pids}
+           if libomp_process(path) in pids | {None}}
     found = sorted(new - held_files()) if new else []
     for path, _, files in os.walk(directory):
         found += [os.path.join(path, name) for name in files]
@@ -214,6 +231,7 @@ def main():
         kill_all(token)
         process.kill()
         process.wait()
+        remove_files_of_killed_programs(before)
         shutil.rmtree(directory, ignore_errors=True)
 
     if wrong:
