@@ -147,9 +147,9 @@ config.substitutions += [
     ("%mpicxx", (mpicc or "mpicc").replace("mpicc", "mpicxx") + offload),
     ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
-    ("%run1", run + " --ranks dh"),
-    ("%run2", run + " --ranks ddh"),
-    ("%run3", run + " --ranks dddh"),
+    ("%run1", run + " --ranks hd"),
+    ("%run2", run + " --ranks hdd"),
+    ("%run3", run + " --ranks hddd"),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),
     ("%run", run),
