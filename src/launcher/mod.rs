@@ -24,6 +24,11 @@ use std::process::{Command, ExitCode};
 /// The executable.
 pub fn main() -> ExitCode {
     let options = Options::parse();
+    if let (None, Some(home)) = (std::env::var_os("HOME"), std::env::home_dir()) {
+        // Open MPI 5 does not start without it, as in a container or a system's service.
+        // SAFETY: no other thread runs.
+        unsafe { std::env::set_var("HOME", home) };
+    }
     match run(&options) {
         Ok(code) => code,
         Err(e) => {

@@ -9,6 +9,11 @@
 // RUN: %run1 --rc 3 sh -c '%t 1; exit 3'
 // RUN: %run1 --rc fail ./no-such-program > %t.out 2> %t.err
 // RUN: %line some-error %t.err "can't run ./no-such-program: No such file"
+// The launcher gives Open MPI 5 what that does not start without.
+// RUN: env -u HOME %bare %launch -n 2 %t 2 > %t.out
+// RUN: FileCheck %s --input-file %t.out --check-prefix=HOMELESS
+// HOMELESS: 2 devices, 2, 1
+//
 // CHECK: 2 devices, -h, 42
 // TWICE-DAG: 1 devices
 // TWICE-DAG: 2 devices
