@@ -158,9 +158,11 @@ pub fn phase() -> Phase {
 
 fn init() -> Result<()> {
     let mut provided: c_int = 0;
+    // Open MPI 5 refuses any other level than the one that the variable says.
+    let set = std::env::var(LEVEL_VARIABLES[0].0).ok().and_then(|level| level.parse().ok());
     // SAFETY: MPI was not started; null arguments are allowed since MPI 2.
     unsafe {
-        let level = sys::RSMPI_THREAD_SERIALIZED;
+        let level = set.unwrap_or(0).clamp(sys::RSMPI_THREAD_SERIALIZED, sys::RSMPI_THREAD_MULTIPLE);
         ok("MPI_Init_thread", sys::MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &mut provided))?;
         if provided < level {
             return Err(Error::new(format!("{} offers no MPI_THREAD_SERIALIZED", library())));
