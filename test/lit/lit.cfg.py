@@ -12,6 +12,7 @@ Parameters:
             prefix is that of a libomptarget with the plugin in it (test/llvm/build19.py)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
+  starts    how often tests of the start and the end run their jobs: 10
 
 Everything is written below build/lit/.
 """
@@ -150,6 +151,7 @@ config.substitutions += [
     ("%run1", run + " --ranks dh"),
     ("%run2", run + " --ranks ddh"),
     ("%run3", run + " --ranks dddh"),
+    ("%again", "%s %s/again.py %s" % (sys.executable, tools, lit_config.params.get("starts", "10"))),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),
     ("%run", run),
