@@ -7,7 +7,7 @@
 #                                        build/$(MPI)-debug; with TINY=1: a debug build with tiny
 #                                        limits, for tests, build/$(MPI)-tiny)
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
-#   make setup                           install what Debian 12 lacks for all this
+#   make setup                           install what Debian 12 or 13 lacks for all this
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)

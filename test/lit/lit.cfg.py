@@ -8,8 +8,9 @@ Parameters:
   mpi       openmpi or mpich: the launcher, and with it the expected library
   prefix    absolute path of the install prefix under test; the tests of two
             MPIs in one job look for the other MPI's build beside it
-  llvm      14, 15, 16 or 19: the release of compiler and libomptarget. For 19 the
-            prefix is that of a libomptarget with the plugin in it (test/llvm/build19.py)
+  llvm      14 to 19: the release of compiler and libomptarget; by default the one of
+            test/releases.py for this system. For 19 the prefix is that of a
+            libomptarget with the plugin in it (test/llvm/build19.py)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
   starts    how often tests of the start and the end run their jobs: 10
@@ -17,7 +18,6 @@ Parameters:
 Everything is written below build/lit/.
 """
 
-import glob
 import os
 import shutil
 import socket
@@ -26,28 +26,27 @@ import sys
 
 import lit.formats
 
+here = os.path.dirname(os.path.abspath(__file__))
+root = os.path.dirname(os.path.dirname(here))
+sys.path.append(os.path.join(root, "test"))
+import releases  # noqa: E402
 
-llvm = lit_config.params.get("llvm", "16")
+llvm = lit_config.params.get("llvm", releases.MAIN)
 
 
 def tool(*names):
     """The first of these programs that the machine has, of this LLVM if it can be."""
-    folders = ":".join([packages + "/bin", "/usr/lib/llvm-%s/bin" % llvm, prefix + "/bin"])
-    for name in [names[0] + "-" + llvm, *names, names[0] + "-16"]:
+    folders = ":".join(["%s/bin" % packages, "/usr/lib/llvm-%s/bin" % llvm, prefix + "/bin"])
+    for name in [names[0] + "-" + llvm, *names, names[0] + "-" + releases.MAIN]:
         path = shutil.which(name) or shutil.which(name, path=folders)
         if path:
             return path
     lit_config.fatal("not found: " + " or ".join(names))
 
 
-here = os.path.dirname(os.path.abspath(__file__))
-root = os.path.dirname(os.path.dirname(here))
-
-# What programs of other releases than 16 need to run is in packages that are not
-# installed: only one release of them can be.
-packages = os.path.join(root, "build", "llvm", llvm, "packages", "usr", "lib", "llvm-" + llvm)
-if llvm != "16" and not os.path.exists(packages):
-    lit_config.fatal("no libomptarget of LLVM %s in %s: run scripts/setup" % (llvm, packages))
+packages = releases.folder(llvm)
+if not packages:
+    lit_config.fatal("no libomptarget of LLVM %s: run scripts/setup" % llvm)
 
 mpi = lit_config.params.get("mpi", "openmpi")
 if mpi not in ("openmpi", "mpich"):
@@ -80,11 +79,13 @@ if not stock and os.getuid() == 0 and subprocess.run(
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
+if llvm == releases.MAIN:
+    config.available_features.add("main-llvm")
 # Without MPI devices regions can run in the program's own process.
-if llvm != "19" or prefix.endswith("-host"):
+if int(llvm) < 19 or prefix.endswith("-host"):
     config.available_features.add("host-plugin")
 # With them these are added to LLVM 19's list of devices.
-if llvm == "19" and prefix.endswith("-host"):
+if int(llvm) >= 19 and prefix.endswith("-host"):
     config.available_features.add("both-plugins")
 if not stock:
     config.available_features.add("plugin")
@@ -127,13 +128,7 @@ except ImportError:
 flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
     here, " -DSTOCK" if stock else "")
 offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
-if llvm != "16":
-    libraries = os.path.join(packages, "lib")
-    headers = glob.glob(os.path.join(libraries, "clang", "*", "include"))[0]
-    offload += " -Wno-unused-command-line-argument -I" + headers
-    # LLVM 19's libomptarget is the prefix's.
-    for folder in [os.path.join(prefix, "lib")] * (llvm == "19") + [libraries]:
-        offload += " -L%s -Wl,-rpath,%s" % (folder, folder)
+offload += "".join(" " + word for word in releases.flags(llvm, prefix))
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
 if stock:

@@ -76,7 +76,8 @@ def fetch_libomptarget(release):
     place = BUILD / "llvm" / str(release)
     if (place / "packages").exists():
         return
-    packages = f"libomp5-{release}", f"libomp-{release}-dev"
+    # Debian 13 renamed one of them.
+    packages = f"libomp5-{release}" + "t64" * (str(release) == "17"), f"libomp-{release}-dev"
     print("llvm: fetching from Debian:", *packages, flush=True)
     apt = Apt(place / "fetch")
     unpack(apt, packages, apt.work / "unpacked")
