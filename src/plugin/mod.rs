@@ -271,8 +271,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Ends the devices and MPI; later calls do nothing.
-    pub fn finish(&self) {
+    /// Ends the devices and MPI, and if `unloads`, the images before that; later calls do nothing.
+    pub fn finish(&self, unloads: bool) {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -280,6 +280,10 @@ impl Plugin {
         if watch.is_none() && self.engine.may_leave() {
             self.engine.leave();
         } else {
+            if unloads {
+                // A device that is lost has said so.
+                self.devices.iter().for_each(|device| drop(self.unload_all(device)));
+            }
             if let Some(watch) = watch {
                 watch.end(&self.devices);
             }

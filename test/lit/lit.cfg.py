@@ -127,16 +127,31 @@ except ImportError:
 
 flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
     here, " -DSTOCK" if stock else "")
-offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
-offload += "".join(" " + word for word in releases.flags(llvm, prefix))
+
+
+def offload_flags(release):
+    target = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]
+    return " ".join([flags] + target + releases.flags(release, prefix))
+
+
+offload = offload_flags(llvm)
+# Compiles for the libomptarget of LLVM 18 too.
+clang17 = shutil.which("clang-17")
+if clang17:
+    config.available_features.add("clang17")
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
+# The folder by which libomptarget finds the plugin; LLVM 18 looks for another name.
+in_prefix = os.path.join("lib", "omptarget-mpi", "llvm18" if llvm == "18" else "")
+slot, other_slot = (os.path.join(p, in_prefix).rstrip("/") for p in (prefix, other_prefix))
+run += " --slot " + slot
 if stock:
     run += " --stock"
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
     ("%clangxx", tool("clang++") + offload),
+    ("%clang17", str(clang17) + offload_flags("17")),
     ("%clang", clang + offload),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
@@ -153,9 +168,9 @@ config.substitutions += [
     ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
     ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
     ("%cgroup", " ".join(cgroup)),
-    ("%slot", os.path.join(prefix, "lib", "omptarget-mpi")),
+    ("%slot", slot),
     ("%other-device", other_device),
-    ("%other-slot", os.path.join(other_prefix, "lib", "omptarget-mpi")),
+    ("%other-slot", other_slot),
     ("%device", device),
     ("%prefix", prefix),
     ("%root", root),
