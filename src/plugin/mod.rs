@@ -280,12 +280,12 @@ impl Plugin {
         if watch.is_none() && self.engine.may_leave() {
             self.engine.leave();
         } else {
-            if unloads {
-                // A device that is lost has said so.
-                self.devices.iter().for_each(|device| drop(self.unload_all(device)));
-            }
             if let Some(watch) = watch {
                 watch.end(&self.devices);
+            }
+            if unloads {
+                // Only now: the watch names kernels. A device that is lost has said so.
+                self.devices.iter().for_each(|device| drop(self.unload_all(device)));
             }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
             self.engine.shut_down(&controls, END_PATIENCE);

@@ -81,8 +81,9 @@ config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
 if llvm == releases.MAIN:
     config.available_features.add("main-llvm")
-# Without MPI devices regions can run in the program's own process.
-if int(llvm) < 19 or prefix.endswith("-host"):
+# Without MPI devices regions can run in the program's own process. (In LLVM 18 this plugin
+# takes the place of the host's.)
+if int(llvm) < 18 or stock or prefix.endswith("-host"):
     config.available_features.add("host-plugin")
 # With them these are added to LLVM 19's list of devices.
 if int(llvm) >= 19 and prefix.endswith("-host"):
