@@ -32,6 +32,10 @@ pub const NAMES: [&str; 14] = [
     "TRACE_EVENTS",
 ];
 
+/// No setting: the device executable sets this for a program that it becomes, so that the program
+/// knows that the other ranks of its job are devices.
+pub const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
+
 /// Everything a user can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -200,7 +204,7 @@ impl Settings {
 
 fn set_names() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with(PREFIX))
+    names.filter(|name| name.starts_with(PREFIX) && name != WITH_DEVICES)
 }
 
 /// Variables of the environment that look like settings and are none, as those with a letter wrong.

@@ -20,18 +20,20 @@ mod watch;
 mod work;
 pub(crate) mod worker;
 
-use crate::base::settings::{Bind, Settings};
+use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result, log, manual, network, node};
 use crate::link::Link;
 use crate::link::bell::{Bell, Bells};
 use crate::link::idle::Pace;
-use crate::link::meet::{Meeting, Origin, launcher, meet};
+use crate::link::meet::{Meeting, Origin, launcher, meet, rank};
 use crate::wire::hello::{Role, Team, processes, share_of_cores, sharers};
 use crate::wire::packet::{PACKET_MAX, Packet};
 use board::Board;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 /// The command line. The manual page is made from this.
@@ -42,8 +44,8 @@ use std::sync::Arc;
     long_about = "OpenMP target devices of a program, reached over MPI.\n\n\
         Each rank of it is one device, or as many as OMPTARGET_MPI_DEVICES_PER_RANK says. \
         llvm-offload-mpirun starts program and devices with all that they need; \
-        by hand it is\n\n    mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device\n\n\
-        where PROGRAM needs lib/omptarget-mpi of this build on its LD_LIBRARY_PATH (LLVM 18: its folder llvm18; \
+        by hand it is, for N devices,\n\n    mpirun -np N+1 llvm-offload-mpi-device PROGRAM [ARGUMENT]...\n\n\
+        where the first rank becomes PROGRAM, which needs lib/omptarget-mpi of this build on its LD_LIBRARY_PATH (LLVM 18: its folder llvm18; \
         LLVM 19 and later: nothing, the plugin is part of it).",
     max_term_width = 100
 )]
@@ -52,9 +54,19 @@ struct Options {
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
     check: Option<Vec<String>>,
 
+    /// Ranks that become PROGRAM: the first ones of the job
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "program")]
+    ranks: u32,
+
     /// Print this manual page in roff.
     #[arg(long, hide = true, exclusive = true)]
     man: bool,
+
+    /// The program whose devices the other ranks are, and its arguments. Without it all ranks are
+    /// devices, of a program that is another part of the job: mpirun -np 1 PROGRAM : -np N
+    /// llvm-offload-mpi-device
+    #[arg(value_names = ["PROGRAM", "ARGUMENT"], trailing_var_arg = true)]
+    program: Vec<OsString>,
 }
 
 /// The executable.
@@ -70,6 +82,11 @@ pub fn main() -> ExitCode {
             check::run(&format!("llvm-offload-mpi-device {version}"), &libraries);
             Ok(())
         }
+        Ok(options) if becomes_program(&options) => {
+            let e =
+                Command::new(&options.program[0]).args(&options.program[1..]).env(settings::WITH_DEVICES, "1").exec();
+            Err(Error::from(e).context(format_args!("can't run {}", options.program[0].to_string_lossy())))
+        }
         Ok(_) => serve().map(|never| match never {}),
         Err(e) => e.exit(),
     };
@@ -84,6 +101,11 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// True if this rank is to run the program.
+fn becomes_program(options: &Options) -> bool {
+    !options.program.is_empty() && rank().is_some_and(|rank| rank < options.ranks)
+}
+
 /// Images bring their own libomptarget into this process; it must not look for devices
 /// here, whatever was inherited. To be called before any thread starts.
 fn do_not_offload() {
@@ -95,7 +117,7 @@ fn serve() -> Result<std::convert::Infallible> {
     if launcher().is_none() {
         return Err(Error::new(
             "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
-             or mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device",
+             or mpirun -np N+1 llvm-offload-mpi-device PROGRAM",
         ));
     }
     do_not_offload();

@@ -2,7 +2,7 @@
 //! `--check`: is all that a job needs there, on every host?
 
 use super::Plan;
-use super::command::{Job, Part};
+use super::command::Job;
 use crate::base::{Error, Result};
 use crate::wire::check;
 use std::ffi::OsString;
@@ -121,7 +121,7 @@ fn ask(plan: &Plan, host: Option<&str>, libraries: &[String]) -> Result<Answer> 
     command.push("--check".into());
     command.extend(libraries.iter().map(OsString::from));
     let hosts = host.map(|h| (h.to_string(), 1)).into_iter().collect();
-    let job = Job { parts: vec![Part { ranks: 1, hosts, command, ..Part::default() }], ..plan.job.clone() };
+    let job = Job { ranks: 1, hosts, environment: Vec::new(), command, ..plan.job.clone() };
     let words = job.command()?;
     let mut child = Command::new(&words[0])
         .args(&words[1..])

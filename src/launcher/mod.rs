@@ -11,7 +11,7 @@ mod program;
 
 use crate::base::{Error, Result, hosts, log, manual, node, programs, settings};
 use clap::{CommandFactory, Parser};
-use command::{Job, Part, quoted};
+use command::{Job, quoted, with_environment};
 use install::Build;
 use options::{LauncherKind, Options};
 use program::Program;
@@ -24,6 +24,11 @@ use std::process::{Command, ExitCode};
 /// The executable.
 pub fn main() -> ExitCode {
     let options = Options::parse();
+    if let (None, Some(home)) = (std::env::var_os("HOME"), std::env::home_dir()) {
+        // Open MPI 5 does not start without it, as in a container or a system's service.
+        // SAFETY: no other thread runs.
+        unsafe { std::env::set_var("HOME", home) };
+    }
     match run(&options) {
         Ok(code) => code,
         Err(e) => {
@@ -88,54 +93,80 @@ impl Plan {
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
         let this_host = node::host_name();
-        let Places { mut program_hosts, devices, hosts } = Places::of(options, spawns, &this_host)?;
+        let Places { program_hosts, devices, hosts } = Places::of(options, spawns, &this_host)?;
 
         let mut command = options.command.clone();
-        let mut environment = Vec::new();
+        let mut own = None;
         if let (Some(program), false) = (&program, options.info) {
-            environment.extend(slot(program, &build, force)?);
+            own = slot(program, &build, force)?;
             command[0] = program.starter.as_ref().unwrap_or(&program.path).clone().into_os_string();
         } else {
             command = vec![myself.into(), "--print-devices".into(), build.plugin.clone().into()];
         }
-        let bind = options.bind.map(|_| ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit")));
         // Open MPI takes nothing of the environment to other hosts.
         let lacks = kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty());
         let forwarded = if lacks { settings::for_devices() } else { Vec::new() };
-        let forwarded = forwarded.into_iter().map(|(name, value)| (name, OsString::from(value)));
-        let mut parts = Vec::new();
+        let mut environment: Vec<_> =
+            forwarded.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
+        environment.extend(options.bind.map(|_| ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit"))));
+        let mut ranks = options.ranks;
+        let mut places = Vec::new();
         if spawns {
-            environment.extend(forwarded);
+            environment.extend(own);
             let each = devices.div_ceil(options.ranks);
             environment.push(("OMPTARGET_MPI_DEVICES".into(), each.to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
                 // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add some at once.
-                program_hosts.push((this_host.clone(), options.ranks));
-                program_hosts.extend(hosts.iter().cloned());
+                places = [program_hosts, hosts.clone()].concat();
             }
         } else {
-            let environment = forwarded.chain(bind.clone()).collect();
-            let command = vec![build.device.clone().into_os_string()];
             // One where nothing is said: as many as a rank has.
-            let ranks = |n| if n == 1 && options.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
-            let on_hosts = hosts.iter().map(|(host, n)| Ok((host.clone(), ranks(*n)?))).collect::<Result<Vec<_>>>()?;
-            let ranks = if hosts.is_empty() { ranks(devices)? } else { on_hosts.iter().map(|(_, n)| n).sum() };
-            parts.push(Part { ranks, hosts: on_hosts, environment, command });
+            let ranks_of = |n| if n == 1 && options.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
+            let on_hosts =
+                hosts.iter().map(|(host, n)| Ok((host.clone(), ranks_of(*n)?))).collect::<Result<Vec<_>>>()?;
+            ranks += if hosts.is_empty() { ranks_of(devices)? } else { on_hosts.iter().map(|(_, n)| n).sum() };
+            if !hosts.is_empty() {
+                places = merged([program_hosts, on_hosts].concat());
+            }
+            // What the first ranks of the device executable become; launchers give those the input.
+            let mut words = vec![build.device.clone().into_os_string()];
+            if options.ranks > 1 {
+                words.extend(["--ranks".into(), options.ranks.to_string().into()]);
+            }
+            words.extend(with_environment(&own.into_iter().collect::<Vec<_>>(), command));
+            command = words;
         }
-        environment.extend(bind);
-        // The program first: launchers give standard input to rank 0.
-        parts.insert(0, Part { ranks: options.ranks, hosts: program_hosts, environment, command });
-        let arguments = options.launcher_arg.clone();
-        let job =
-            Job { kind, launcher, arguments, bind: options.bind, this_host, heartbeat: settings.heartbeat, parts };
+        let job = Job {
+            kind,
+            launcher,
+            arguments: options.launcher_arg.clone(),
+            bind: options.bind,
+            heartbeat: settings.heartbeat,
+            ranks,
+            hosts: places,
+            environment,
+            command,
+        };
         Ok(Plan { program, build, job, hosts })
     }
 }
 
+/// Each host once, with all of its ranks: launchers fill one host after the other.
+fn merged(hosts: Vec<(String, u32)>) -> Vec<(String, u32)> {
+    let mut merged: Vec<(String, u32)> = Vec::new();
+    for (name, n) in hosts {
+        match merged.iter_mut().find(|(known, _)| hosts::is_same(known, &name)) {
+            Some((_, all)) => *all += n,
+            None => merged.push((name, n)),
+        }
+    }
+    merged
+}
+
 /// Who goes where.
 struct Places {
-    /// Hosts of the program; none is this one.
+    /// Where the program's ranks go.
     program_hosts: Vec<(String, u32)>,
     /// Devices in all.
     devices: u32,
@@ -145,7 +176,6 @@ struct Places {
 
 impl Places {
     fn of(options: &Options, spawns: bool, this_host: &str) -> Result<Places> {
-        let mut program_hosts = Vec::new();
         let named = match (&options.hosts, &options.hostfile) {
             (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
             (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
@@ -154,10 +184,10 @@ impl Places {
             _ => hosts::of_allocation()?,
         };
         let is_allocation = options.hosts.is_none() && options.hostfile.is_none();
-        if is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host)) {
-            // On a login node the program goes into the allocation too.
-            program_hosts.extend(named.first().map(|h| (h.name.clone(), options.ranks)));
-        }
+        let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host));
+        // On a login node the program goes into the allocation too.
+        let host = named.first().filter(|_| is_elsewhere).map_or(this_host, |h| h.name.as_str());
+        let program_hosts = vec![(host.to_string(), options.ranks)];
         // Of an MPI application each rank has so many.
         let sets = if spawns { options.ranks } else { 1 };
         let (devices, hosts) =

@@ -42,12 +42,16 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
 }
 
 /// Environment variables that tell a process its rank.
-const RANK_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
+const RANK_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+
+/// This process's rank, if the launcher tells it.
+pub fn rank() -> Option<u32> {
+    RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok())?.trim().parse().ok()
+}
 
 /// True unless the environment shows that another rank can say what all would say.
 pub fn speaks_for_all() -> bool {
-    let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok());
-    rank.is_none_or(|rank| rank.trim() == "0")
+    rank().is_none_or(|rank| rank == 0)
 }
 
 /// Fails if the launcher and the MPI library can't work together: each rank would find

@@ -41,7 +41,8 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     if size == Some(1) {
         return Some("the job has one process only");
     }
-    if std::env::var("OMPI_NUM_APP_CTX").is_ok_and(|n| n.trim() == "1") {
+    let runs_one_program = std::env::var("OMPI_NUM_APP_CTX").is_ok_and(|n| n.trim() == "1");
+    if runs_one_program && std::env::var_os(settings::WITH_DEVICES).is_none() {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
     uses_mpi.then_some("the program uses MPI itself")
@@ -71,7 +72,7 @@ pub fn choose() -> Result<Choice> {
                 if uses_mpi {
                     "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job"
                 } else {
-                    "mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device"
+                    "llvm-offload-mpirun -n N PROGRAM"
                 }
             ));
         }

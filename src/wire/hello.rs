@@ -215,7 +215,7 @@ impl Job {
         let Some(&host) = hosts.first() else {
             return Err(Error::new(
                 "only device processes were started and no program; \
-                 use: mpirun -np 1 PROGRAM : -np N llvm-offload-mpi-device",
+                 use: mpirun -np N+1 llvm-offload-mpi-device PROGRAM",
             ));
         };
         if devices.is_empty() {

@@ -110,9 +110,13 @@ for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL")
     if name in os.environ:
         config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+# Open MPI 5 does not start without HOME, and warns of a machine without a network.
+config.environment["HOME"] = os.environ.get("HOME", "/")
+config.environment["OMPI_MCA_reachable"] = "weighted"
 if os.getuid() == 0:
-    config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
-    config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    for name in ("OMPI", "PRTE"):
+        config.environment[name + "_ALLOW_RUN_AS_ROOT"] = "1"
+        config.environment[name + "_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
 clang = tool("clang-" + llvm)
 for name in ("OMPI_CC", "MPICH_CC"):
     config.environment[name] = clang
@@ -159,9 +163,9 @@ config.substitutions += [
     ("%mpicxx", (mpicc or "mpicc").replace("mpicc", "mpicxx") + offload),
     ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
-    ("%run1", run + " --ranks dh"),
-    ("%run2", run + " --ranks ddh"),
-    ("%run3", run + " --ranks dddh"),
+    ("%run1", run + " --ranks hd"),
+    ("%run2", run + " --ranks hdd"),
+    ("%run3", run + " --ranks hddd"),
     ("%again", "%s %s/again.py %s" % (sys.executable, tools, lit_config.params.get("starts", "10"))),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),

@@ -78,7 +78,7 @@ if param("mpi"):
     mpirun = {"openmpi": "mpirun.openmpi --oversubscribe", "mpich": "mpirun.mpich"}
     device = prefix + "/bin/llvm-offload-mpi-device"
     program = "sh -c 'exec \"$@\" 2>&1' sh %t"
-    launch = f"{mpirun[param('mpi')]} -np {param('devices', '1')} {device} : -np 1 {program}"
+    launch = f"{mpirun[param('mpi')]} -np {int(param('devices', '1')) + 1} {device} {program}"
 
     # `not --crash` wants to see a program die of a signal, but mpirun lives on
     # and returns the host program's SIGABRT or SIGSEGV as a status: 134 or 139

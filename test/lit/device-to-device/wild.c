@@ -5,9 +5,9 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t 2> %t.err
-// RUN: %line some-error %t.err data_submit "device 1" "rank 1" %hostname 0x10
-// RUN: %line some-error %t.err data_retrieve "device 0" "rank 0" %hostname 0x10
-// RUN: %line some-error %t.err data_exchange "device 0" "rank 0" %hostname 70368744177664
+// RUN: %line some-error %t.err data_submit "device 1" "rank 2" %hostname 0x10
+// RUN: %line some-error %t.err data_retrieve "device 0" "rank 1" %hostname 0x10
+// RUN: %line some-error %t.err data_exchange "device 0" "rank 1" %hostname 70368744177664
 // REQUIRES: plugin
 
 #include "offload.h"

@@ -5,7 +5,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %again %run1 --timeout 40 %t
-// RUN: %again %run --ranks ddddh --timeout 40 %t
+// RUN: %again %run --ranks hdddd --timeout 40 %t
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %again %run2 --timeout 40 %t
 // REQUIRES: plugin
 

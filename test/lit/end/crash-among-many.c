@@ -4,7 +4,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 --rc fail --timeout 40 %t 2> %t.err
-// RUN: %line some-error %t.err kernel "device 0" "rank 0" SIGSEGV
+// RUN: %line some-error %t.err kernel "device 0" "rank 1" SIGSEGV
 
 #include "offload.h"
 

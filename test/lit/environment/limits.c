@@ -3,7 +3,7 @@
 // and an end, no hang. Any umask will do.
 //
 // RUN: %clang %s -o %t
-// RUN: env LIT_DEVICE=%device %run --ranks dh --device %S/Inputs/few-files-device sh -c 'ulimit -n 48; exec %t'
+// RUN: env LIT_DEVICE=%device %run --ranks hd --device %S/Inputs/few-files-device sh -c 'ulimit -n 48; exec %t'
 // RUN: env LIT_DEVICE=%device FILES=8 OMPTARGET_MPI_START_TIMEOUT=10 %run --rc fail --device %S/Inputs/few-files-device %t
 // RUN: %bare sh -c 'umask 777; exec %launch -n 1 %t'
 // RUN: %bare sh -c 'umask 000; exec %launch -n 1 %t'

@@ -3,7 +3,7 @@
 // regions print goes nowhere, and not into a connection.
 //
 // RUN: %clang %s -o %t
-// RUN: rm -f %t.result && %run --ranks dh sh %S/Inputs/closed.sh %t %t.result
+// RUN: rm -f %t.result && %run --ranks hd sh %S/Inputs/closed.sh %t %t.result
 // RUN: FileCheck %s --input-file %t.result
 // RUN: rm -f %t.result && %bare sh %S/Inputs/closed.sh %launch -n 1 %t %t.result
 // RUN: FileCheck %s --input-file %t.result

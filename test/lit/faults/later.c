@@ -4,7 +4,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 --timeout 40 --no-files %t 2> %t.err
-// RUN: %line error %t.err "device 1 .rank 1 on host %hostname" "a thread that a kernel had started crashed" SIGSEGV
+// RUN: %line error %t.err "device 1 .rank 2 on host %hostname" "a thread that a kernel had started crashed" SIGSEGV
 
 #include "offload.h"
 #include <pthread.h>

@@ -8,13 +8,13 @@
 // RUN: %tells "SIGABRT .abort was called"
 // RUN: FileCheck %s < %t.err
 // RUN: env OMP_STACKSIZE=16T OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail --timeout 40 --no-files %t 4 2> %t.err
-// RUN: %line error %t.err "kernel main, line [0-9]+ failed on device 1 .worker 1 of rank 0 on host %hostname, pid [0-9]+.: signal SIGABRT .abort was called"
+// RUN: %line error %t.err "kernel main, line [0-9]+ failed on device 1 .worker 1 of rank 1 on host %hostname, pid [0-9]+.: signal SIGABRT .abort was called"
 // RUN: FileCheck %s < %t.err
 // RUN: %if cgroup %{ %cgroup pids 200 %fails-clean %t 300 2> %t.err %}
 // RUN: %if cgroup %{ %tells "SIGABRT .abort was called" %}
 // RUN: %if cgroup %{ FileCheck %s < %t.err %}
 // RUN: %if cgroup %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %cgroup pids 200 %run1 --rc fail --timeout 40 --no-files %t 300 2> %t.err %}
-// RUN: %if cgroup %{ %line error %t.err "failed on device 1 .worker 1 of rank 0 on host %hostname, pid [0-9]+.: signal SIGABRT .abort was called" %}
+// RUN: %if cgroup %{ %line error %t.err "failed on device 1 .worker 1 of rank 1 on host %hostname, pid [0-9]+.: signal SIGABRT .abort was called" %}
 // RUN: %if cgroup %{ FileCheck %s < %t.err %}
 //
 // CHECK: OMP: Error #34: System unable to allocate necessary resources for OMP thread

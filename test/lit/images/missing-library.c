@@ -7,7 +7,7 @@
 // RUN: %plain-clang -shared -fPIC %S/Inputs/twice.c -o %t.dir/libtwice.so
 // RUN: %clang %s -o %t.dir/program -L%t.dir -ltwice -Wl,-rpath,%t.dir
 // RUN: %run1 --rc fail %t.dir/program %t.dir/libtwice.so > %t.out 2> %t.err
-// RUN: %line error %t.err "image" libtwice.so "device 0" "rank 0" %hostname
+// RUN: %line error %t.err "image" libtwice.so "device 0" "rank 1" %hostname
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //

@@ -3,15 +3,15 @@
 // from each other, all of it, and whatever the order in which they are used.
 //
 // RUN: %clang %s -o %t
-// RUN: env LIBOMPTARGET_DEBUG=1 %run --ranks dddddh %t 2> %t.err | FileCheck %s
+// RUN: env LIBOMPTARGET_DEBUG=1 %run --ranks hddddd %t 2> %t.err | FileCheck %s
 // RUN: FileCheck %s --check-prefix=BULK --input-file %t.err
 // REQUIRES: plugin
 //
 // CHECK: right on 5 devices
 //
 // BULK-NOT: bulk data to rank
-// BULK:     bulk data to rank 3
-// BULK-NOT: bulk data to rank {{[0124]}}
+// BULK:     bulk data to rank 4
+// BULK-NOT: bulk data to rank {{[1235]}}
 
 #include "offload.h"
 

@@ -7,8 +7,8 @@
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //
-// CHECK-DAG: Rank{{ +}}0
 // CHECK-DAG: Rank{{ +}}1
+// CHECK-DAG: Rank{{ +}}2
 // CHECK-DAG: Host name{{ +.+}}
 // CHECK-DAG: Memory of the device{{ +}}{{[0-9]+}} MiB
 

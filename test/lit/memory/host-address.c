@@ -5,7 +5,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 --rc fail %t > %t.out 2> %t.err
-// RUN: %line error %t.err "kernel main, line" "device 1" "rank 1" %hostname "SIGSEGV|signal 11" 0x123456789000
+// RUN: %line error %t.err "kernel main, line" "device 1" "rank 2" %hostname "SIGSEGV|signal 11" 0x123456789000
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //

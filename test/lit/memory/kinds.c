@@ -5,7 +5,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 %t 2> %t.err
-// RUN: %line error %t.err shared "device 0" "rank 0" %hostname
+// RUN: %line error %t.err shared "device 0" "rank 1" %hostname
 // REQUIRES: plugin
 
 #include "offload.h"

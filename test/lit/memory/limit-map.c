@@ -4,7 +4,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_MEMORY=16M %run1 --rc fail %t > %t.out 2> %t.err
-// RUN: %line some-error %t.err "device 0" "rank 0" %hostname
+// RUN: %line some-error %t.err "device 0" "rank 1" %hostname
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //

@@ -5,7 +5,7 @@
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_MEMORY=64M %run2 %t 2> %t.err
 // LLVM 19 asks twice: the second time without what it kept for later.
-// RUN: %line some-error %t.err "device 1" "rank 1" %hostname 134217728
+// RUN: %line some-error %t.err "device 1" "rank 2" %hostname 134217728
 // REQUIRES: plugin
 
 #include "offload.h"

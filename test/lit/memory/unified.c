@@ -7,7 +7,7 @@
 // RUN: %run1 %t 2> %t.err
 // RUN: %line warning %t.err unified_shared_memory
 // RUN: %run1 --rc fail %t touch > %t.out 2> %t.err
-// RUN: %line error %t.err "kernel main, line" "device 0" "rank 0" %hostname "SIGSEGV|signal 11" 0x123456789000 "host"
+// RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "SIGSEGV|signal 11" 0x123456789000 "host"
 // RUN: FileCheck %s --input-file %t.out
 // REQUIRES: plugin
 //

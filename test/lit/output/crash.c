@@ -6,14 +6,14 @@
 // RUN: %run2 --rc fail %t abort > %t.out 2> %t.err
 // RUN: FileCheck %s --input-file %t.out
 // RUN: FileCheck %s --input-file %t.err --check-prefix=ERR
-// RUN: %line error %t.err "kernel main, line" "device 1" "rank 1" %hostname "SIGABRT|signal 6"
+// RUN: %line error %t.err "kernel main, line" "device 1" "rank 2" %hostname "SIGABRT|signal 6"
 // RUN: %run2 --rc fail %t fault > %t.out 2> %t.err
 // RUN: FileCheck %s --input-file %t.out
 // RUN: FileCheck %s --input-file %t.err --check-prefix=ERR
-// RUN: %line error %t.err "kernel main, line" "device 1" "rank 1" %hostname "SIGSEGV|signal 11"
+// RUN: %line error %t.err "kernel main, line" "device 1" "rank 2" %hostname "SIGSEGV|signal 11"
 // RUN: %run2 --rc fail %t raise > %t.out 2> %t.err
 // RUN: FileCheck %s --input-file %t.out
-// RUN: %line error %t.err "kernel main, line" "device 1" "rank 1" %hostname "SIGFPE|signal 8"
+// RUN: %line error %t.err "kernel main, line" "device 1" "rank 2" %hostname "SIGFPE|signal 8"
 //
 // CHECK:      {{^}}host before
 // CHECK-NEXT: {{^}}device before

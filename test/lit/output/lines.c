@@ -4,7 +4,7 @@
 // for one.
 //
 // RUN: %clang %s -o %t
-// RUN: %run --ranks ddddh %t > %t.out
+// RUN: %run --ranks hdddd %t > %t.out
 // RUN: %python %S/Inputs/lines.py %t.out 4 20000
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=4 %run1 %t > %t.out
 // RUN: %python %S/Inputs/lines.py %t.out 4 20000

@@ -17,7 +17,7 @@
 // takes by far the most time and the next the second most.
 // Bytes up: 100 ints, and 1 MiB + 4 KiB by copies; back: 101 ints and 8 KiB.
 //
-// CHECK:       omptarget-mpi: device 0 (rank 0 on host {{.*}}, pid {{[0-9]+}})
+// CHECK:       omptarget-mpi: device 0 (rank 1 on host {{.*}}, pid {{[0-9]+}})
 // CHECK-NEXT:  {{^ count bytes time$}}
 // CHECK-NEXT:  {{^ regions +107 +[1-9][0-9.]+ (ms|s)$}}
 // CHECK-NEXT:  {{^ host to device +102 +1053072 +[0-9.]+ (us|ms|s)$}}
@@ -32,7 +32,7 @@
 // CHECK-NEXT:  {{^ regions that took most time$}}
 // CHECK-NEXT:  {{^ slow, line 60 +1 +[0-9.]+ (ms|s)$}}
 // CHECK-NEXT:  {{^ second, line 66 +1 +[0-9.]+ (ms|s)$}}
-// CHECK:       omptarget-mpi: device 1 (rank 1 on host {{.*}}, pid {{[0-9]+}})
+// CHECK:       omptarget-mpi: device 1 (rank 2 on host {{.*}}, pid {{[0-9]+}})
 // CHECK-NEXT:  count
 // CHECK-NEXT:  {{^ regions +1 +[0-9.]+ (us|ms|s)$}}
 // CHECK-NEXT:  {{^ host to device +0 +0 +0$}}

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Starts one MPI job of device processes and a program, and judges its end.
 
-    run.py --mpi openmpi --prefix DIR --ranks ddh [options] PROGRAM [ARGUMENT...]
+    run.py --mpi openmpi --prefix DIR --ranks hdd [options] PROGRAM [ARGUMENT...]
 
 --ranks has one letter for each rank: d for a device process, h for the host
-program. Output and input are those of the caller. Ends with 0 if the job ended
+program. If all programs come first, the device executable is started for all
+ranks and becomes the program where it shall; else the launcher gets a part of
+the job for each of them, separated by colons. Output and input are those of the caller. Ends with 0 if the job ended
 in time, with the status that was asked for, and if no process of it is left.
 Every process of the job is known by a variable in its environment, so that
 neither names nor other jobs matter.
@@ -122,7 +124,7 @@ def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mpi", required=True)
     parser.add_argument("--prefix", required=True)
-    parser.add_argument("--ranks", default="dh")
+    parser.add_argument("--ranks", default="hd")
     parser.add_argument("--rc", default="0",
                         help="the status to expect; 'fail' is any but 0, 'any' any")
     parser.add_argument("--timeout", type=float, default=90)
@@ -151,6 +153,10 @@ def command_line(args):
     if args.mpi == "openmpi":
         line.append("--oversubscribe")
     line += args.mpirun_arg
+    programs, devices = args.ranks.count("h"), args.ranks.count("d")
+    if args.ranks == "h" * programs + "d" * devices and programs and devices:
+        ranks = ["--ranks", str(programs)] if programs > 1 else []
+        return line + ["-np", str(len(args.ranks)), device] + ranks + args.program
     groups = [(kind, len(list(ranks)))
               for kind, ranks in itertools.groupby(args.ranks)]
     for number, (kind, count) in enumerate(groups):

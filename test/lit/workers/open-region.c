@@ -7,7 +7,7 @@
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --no-files %t none 2> %t.err
 // RUN: %line none %t.err
 // RUN: env OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=1M %run1 --no-files %t after 2> %t.err
-// RUN: grep -c "warning: worker 0 of rank 0 .* can't be copied while its regions overlap" %t.err | grep -x 1
+// RUN: grep -c "warning: worker 0 of rank 1 .* can't be copied while its regions overlap" %t.err | grep -x 1
 // RUN: grep "its spare takes over" %t.err
 // RUN: env OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=1M %run1 --rc fail --timeout 60 %t within 2> %t.err
 // RUN: grep "error: .*device 0.*its regions have overlapped for so long" %t.err

@@ -5,7 +5,7 @@
 //
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_SPARES=5 %run1 --rc fail --timeout 60 %t always 2> %t.err
-// RUN: %line error %t.err main "device 0" "rank 0" SIGSEGV "a spare did the same again"
+// RUN: %line error %t.err main "device 0" "rank 1" SIGSEGV "a spare did the same again"
 // RUN: env OMPTARGET_MPI_SPARES=5 %run1 --rc fail --timeout 60 %t differs 2> %t.err
 // RUN: %line error %t.err "device 0" "not give the same result" "smaller OMPTARGET_MPI_JOURNAL"
 // RUN: env OMPTARGET_MPI_SPARES=5 OMPTARGET_MPI_JOURNAL=0 %run1 --timeout 60 %t differs 2> %t.err
@@ -15,7 +15,7 @@
 //
 // Without spares other devices of the rank go on.
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail --timeout 60 %t always 2> %t.err
-// RUN: %line error %t.err main "device 0" "worker 0 of rank 0" SIGSEGV
+// RUN: %line error %t.err main "device 0" "worker 0 of rank 1" SIGSEGV
 
 #include "offload.h"
 #include <signal.h>

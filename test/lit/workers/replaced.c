@@ -6,10 +6,10 @@
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_SPARES=1 %run1 --no-files %t segv %t.once > %t.out 2> %t.err
 // RUN: FileCheck %s < %t.out
-// RUN: %line warning %t.err "worker 0 of rank 0" SIGSEGV "0 spares are left"
+// RUN: %line warning %t.err "worker 0 of rank 1" SIGSEGV "0 spares are left"
 // RUN: env OMPTARGET_MPI_SPARES=2 OMPTARGET_MPI_JOURNAL=0 %run1 --no-files %t kill %t.once > %t.out 2> %t.err
 // RUN: FileCheck %s < %t.out
-// RUN: %line warning %t.err "worker 0 of rank 0" "signal 9|SIGKILL" "1 spares are left"
+// RUN: %line warning %t.err "worker 0 of rank 1" "signal 9|SIGKILL" "1 spares are left"
 // RUN: env OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=1M %run1 %t abort %t.once > %t.out 2> %t.err
 // RUN: FileCheck %s < %t.out
 // RUN: %line warning %t.err SIGABRT
@@ -17,7 +17,7 @@
 // Only the other device of the same rank notices nothing.
 // RUN: env OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t exit %t.once > %t.out 2> %t.err
 // RUN: FileCheck %s < %t.out
-// RUN: %line warning %t.err "worker 0 of rank 0" exit
+// RUN: %line warning %t.err "worker 0 of rank 1" exit
 
 #include "offload.h"
 #include <fcntl.h>

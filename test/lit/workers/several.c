@@ -9,7 +9,7 @@
 //
 // The launcher counts devices.
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %bare --rc any %launch --dry-run -n 4 %t | FileCheck %s
-// CHECK: -np 1 {{.*}}several.c.tmp : -np 2 {{.*}}llvm-offload-mpi-device
+// CHECK: -np 3 {{.*}}llvm-offload-mpi-device {{.*}}several.c.tmp{{$}}
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %bare --rc fail %launch --dry-run -n 3 %t 2> %t.err
 // RUN: %line error %t.err "3 devices" OMPTARGET_MPI_DEVICES_PER_RANK
 
