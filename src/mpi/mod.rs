@@ -594,7 +594,8 @@ unsafe fn info(hosts: &str) -> Result<sys::MPI_Info> {
             hosts.len()
         )));
     }
-    set("add-host", hosts)?;
+    // Open MPI 5 warns of its older name.
+    set(if library().starts_with("Open MPI v4") { "add-host" } else { "PMIX_ADD_HOST" }, hosts)?;
     Ok(info)
 }
 

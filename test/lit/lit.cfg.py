@@ -117,6 +117,11 @@ if os.getuid() == 0:
     for name in ("OMPI", "PRTE"):
         config.environment[name + "_ALLOW_RUN_AS_ROOT"] = "1"
         config.environment[name + "_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+# The mpirun of Open MPI 5.0.7 crashes where a job has several parts.
+if not stock and subprocess.run(
+        [shutil.which("mpirun." + mpi) or "mpirun", "-np", "1", "true", ":", "-np", "1", "true"],
+        env=dict(os.environ, **config.environment), capture_output=True).returncode == 0:
+    config.available_features.add("colon")
 clang = tool("clang-" + llvm)
 for name in ("OMPI_CC", "MPICH_CC"):
     config.environment[name] = clang

@@ -3,8 +3,8 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run --ranks hddd %t
-// RUN: %run --ranks dddh %t
-// RUN: %run --ranks dhdd %t
+// RUN: %if colon %{ %run --ranks dddh %t %}
+// RUN: %if colon %{ %run --ranks dhdd %t %}
 
 #include "offload.h"
 

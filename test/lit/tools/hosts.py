@@ -77,7 +77,8 @@ def agent(folder, names, pids):
     cases = ["%s|%s%d) pid=%d;;" % (name, NETWORK, i + 1, seen_by_first(pid))
              for i, (name, pid) in enumerate(zip(names, pids)) if i > 0]
     names = ("PATH", "HOME", "TMPDIR", "OMPTARGET_TEST_JOB", "OMPI_ALLOW_RUN_AS_ROOT",
-             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT",
+             "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")
     kept = ["%s=%s" % (name, os.environ[name]) for name in names if name in os.environ]
     lines = ["#!/bin/sh", "while case $1 in -*) true;; *) false;; esac; do shift; done",
              "case $1 in", *cases, "*) echo no host $1 >&2; exit 255;;", "esac", "shift",
@@ -118,9 +119,11 @@ def main():
             environment = dict(
                 os.environ,
                 OMPI_MCA_plm_rsh_agent=ssh,
+                PRTE_MCA_plm_ssh_agent=ssh,
                 OMPI_MCA_btl="self,vader,tcp",
                 OMPI_MCA_btl_tcp_if_include=NETWORK + "0/24",
                 OMPI_MCA_oob_tcp_if_include=NETWORK + "0/24",
+                PRTE_MCA_prte_if_include=NETWORK + "0/24",
                 HYDRA_LAUNCHER="ssh",
                 HYDRA_LAUNCHER_EXEC=ssh,
                 HYDRA_IFACE="eth0",

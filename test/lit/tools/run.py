@@ -178,9 +178,10 @@ def wait_for(process, args, token, pids):
         if time.monotonic() > end:
             raise subprocess.TimeoutExpired(args.program, args.timeout)
         job = processes(token)
-        # Not the program's: a libomp that is killed leaves its file, with any plugin.
-        pids.update(pid for pid, exe in job.items()
-                    if "llvm-offload-mpi-device" in exe)
+        # Not the program's, which was the device executable at first: a libomp that is
+        # killed leaves its file, with any plugin.
+        for pid, exe in job.items():
+            (pids.add if "llvm-offload-mpi-device" in exe else pids.discard)(pid)
         running = job.values()
         if program in running:
             seen, since = True, None
