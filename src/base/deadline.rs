@@ -29,8 +29,7 @@ impl Deadline {
     /// process is ended with this status.
     ///
     /// That thread already waits when this returns: a thread that starts maps memory, which must
-    /// not happen while MPI starts. UCX then replaces `mmap` and its like, and hangs now and then
-    /// if another thread is in the midst of one (MPICH 4.2, `ucm_event_enter_exclusive`).
+    /// not happen while MPI starts, when UCX replaces the code of `mmap` and its like.
     pub fn start(limit: Duration, status: i32, late: impl FnOnce() + Send + 'static) -> Deadline {
         let shared = Arc::new((Mutex::new(State::Starting), Condvar::new()));
         let theirs = shared.clone();

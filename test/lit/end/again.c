@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Jobs start and end well, and not only most of them: with one device, with four, with
-// workers. (--param starts=100 tries
-// that more often.)
+// workers. (--param starts=100 tries that more often.)
 //
 // RUN: %clang %s -o %t
 // RUN: %again %run1 --timeout 60 %t 1
