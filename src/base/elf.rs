@@ -5,6 +5,7 @@
 use crate::base::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
+use goblin::elf::section_header::SectionHeader;
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
 use std::collections::HashMap;
@@ -174,6 +175,20 @@ pub fn exports(bytes: &[u8], symbol: &str) -> bool {
     elf.dynsyms.iter().any(|s| !s.is_import() && elf.dynstrtab.get_at(s.st_name) == Some(symbol))
 }
 
+/// The major releases of clang that an ELF file says it was made with: of each a string in its
+/// section `.comment`, "Debian clang version 18.1.8 (11)". None if that was stripped.
+pub fn clang_releases(bytes: &[u8]) -> Vec<u32> {
+    let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
+    let is_comment = |s: &&SectionHeader| elf.shdr_strtab.get_at(s.sh_name) == Some(".comment");
+    let comment = elf.section_headers.iter().find(is_comment).and_then(SectionHeader::file_range);
+    let comment = String::from_utf8_lossy(comment.and_then(|range| bytes.get(range)).unwrap_or_default());
+    let release = |compiler: &str| {
+        let version = compiler.split_once("clang version ")?.1;
+        version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    comment.split('\0').filter_map(release).collect()
+}
+
 /// True if an ELF file needs or contains an MPI library.
 pub fn uses_mpi(bytes: &[u8]) -> bool {
     let Ok(elf) = Elf::parse(bytes) else { return false };
@@ -199,6 +214,36 @@ mod tests {
         assert!(image.symbols.contains_key("main"));
         assert!(image.needed.iter().any(|n| n.starts_with("libc.so")));
         assert!(image.code.iter().chain(&image.data).all(|r| image.span.start <= r.start && r.end <= image.span.end));
+    }
+
+    /// A file with this section `.comment`.
+    fn commented(comment: &str) -> Vec<u8> {
+        let names = b"\0.comment\0";
+        let mut file = vec![0u8; HEADER + 3 * 64];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(16, &header::ET_DYN.to_le_bytes());
+        put(18, &header::EM_X86_64.to_le_bytes());
+        put(40, &(HEADER as u64).to_le_bytes());
+        [(52, 64u16), (58, 64), (60, 3), (62, 2)].iter().for_each(|(at, value)| put(*at, &value.to_le_bytes()));
+        let start = HEADER + 3 * 64;
+        for (index, name, at, len) in [(1, 1u32, start, comment.len()), (2, 0, start + comment.len(), names.len())] {
+            let section = HEADER + index * 64;
+            put(section, &name.to_le_bytes());
+            put(section + 4, &(if index == 1 { 1u32 } else { 3 }).to_le_bytes());
+            put(section + 24, &(at as u64).to_le_bytes());
+            put(section + 32, &(len as u64).to_le_bytes());
+        }
+        [&file[..], comment.as_bytes(), names].concat()
+    }
+
+    #[test]
+    fn an_image_names_its_compilers() {
+        let of = |comment| clang_releases(&commented(comment));
+        assert_eq!(of("GCC: (Debian 14.2.0-19) 14.2.0\0Debian clang version 18.1.8 (18)\0"), [18]);
+        assert_eq!(of("clang version 17.0.6\0AMD clang version 19.0.0git (x)\0Linker: LLD 18\0"), [17, 19]);
+        assert_eq!(of("GCC: (Debian 14.2.0-19) 14.2.0\0clang version \0"), [0; 0]);
+        assert_eq!(clang_releases(b"no ELF file"), [0; 0]);
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //! kernels it ran, and their names. A page of memory that both share.
 
 use crate::base::limits::{NAMES, THREADS};
-use crate::base::{Error, Result, name};
+use crate::base::{Error, Result, name, node};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Address and length in front of each name.
@@ -39,14 +42,45 @@ impl Board {
     /// # Errors
     /// No memory for it.
     pub fn new() -> Result<&'static Board> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: the descriptor is not used.
+        unsafe { Board::map(libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1) }
+    }
+
+    /// The same in a file, for a child that becomes another program.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn in_file() -> Result<(&'static Board, File)> {
+        let file = node::memfd(c"omptarget-mpi-board", 0)?;
+        file.set_len(size_of::<Board>() as u64)?;
+        Ok((Board::of(&file)?, file))
+    }
+
+    /// The board in such a file.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn of(file: &File) -> Result<&'static Board> {
+        if file.metadata()?.len() != size_of::<Board>() as u64 {
+            return Err(Error::new("the memory shared with the supervisor has another size"));
+        }
+        // SAFETY: the file has that size, and nobody changes it.
+        unsafe { Board::map(0, file.as_raw_fd()) }
+    }
+
+    /// # Safety
+    /// The descriptor is that of a file of a board's size, or the flags say that it is not used.
+    unsafe fn map(flags: c_int, file: c_int) -> Result<&'static Board> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of the system's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Board>(), protection, flags, -1, 0) };
+        // SAFETY: a new mapping of the system's choice; the caller's promise.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), size_of::<Board>(), protection, libc::MAP_SHARED | flags, file, 0)
+        };
         if at == libc::MAP_FAILED {
             return Err(Error::from(std::io::Error::last_os_error()).context("memory shared with the supervisor"));
         }
-        // SAFETY: large enough, aligned to a page, never unmapped; zeros are a value of each field.
+        // SAFETY: large enough, aligned to a page, never unmapped; zeros are a value of each field,
+        // and another process of this executable writes no others.
         Ok(unsafe { &*at.cast::<Board>() })
     }
 

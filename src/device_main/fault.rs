@@ -82,6 +82,11 @@ fn board() -> Option<&'static Board> {
     BOARD.get().copied()
 }
 
+/// True once faults are noted, as they are before the first kernel.
+pub fn is_watched() -> bool {
+    board().is_some()
+}
+
 fn kernel_of(slot: usize) -> u64 {
     board().map_or(0, |board| board.kernel(slot).load(Ordering::Acquire))
 }

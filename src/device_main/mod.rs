@@ -58,6 +58,10 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "program")]
     ranks: u32,
 
+    /// This process is a device below a supervisor; the descriptor of what they share
+    #[arg(long, hide = true, exclusive = true, value_name = "DESCRIPTOR")]
+    supervised: Option<i32>,
+
     /// Print this manual page in roff.
     #[arg(long, hide = true, exclusive = true)]
     man: bool,
@@ -87,7 +91,7 @@ pub fn main() -> ExitCode {
                 Command::new(&options.program[0]).args(&options.program[1..]).env(settings::WITH_DEVICES, "1").exec();
             Err(Error::from(e).context(format_args!("can't run {}", options.program[0].to_string_lossy())))
         }
-        Ok(_) => serve().map(|never| match never {}),
+        Ok(options) => serve(options.supervised).map(|never| match never {}),
         Err(e) => e.exit(),
     };
     match result {
@@ -113,7 +117,8 @@ fn do_not_offload() {
     unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
 }
 
-fn serve() -> Result<std::convert::Infallible> {
+/// A device, or the rank of several; `supervised` as in [`Options`].
+fn serve(supervised: Option<i32>) -> Result<std::convert::Infallible> {
     if launcher().is_none() {
         return Err(Error::new(
             "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
@@ -142,7 +147,9 @@ fn serve() -> Result<std::convert::Infallible> {
         Vec::new()
     };
     // A rank with workers tells how they end.
-    let board = if workers.is_empty() {
+    let board = if let Some(fd) = supervised {
+        Some(supervise::board(fd)?)
+    } else if workers.is_empty() {
         if settings.bind != Bind::Inherit {
             // Before the launcher is the grandparent.
             node::undo_binding();

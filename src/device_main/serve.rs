@@ -562,6 +562,7 @@ impl Server {
         // MPI unloads libraries when it ends: not while another thread loads some.
         let _loading = self.loading.lock();
         self.link.finish();
+        mpi::leave_launcher();
         (self.quit)(0)
     }
 

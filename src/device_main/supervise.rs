@@ -10,11 +10,14 @@ use super::board::Board;
 use super::serve::die_with_parent;
 use crate::base::cgroup::{field, memory_folders};
 use crate::base::{Error, Result, log, name, node};
+use crate::{debug, mpi};
 use std::ffi::c_int;
 use std::fs;
 use std::mem;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 /// Passed on to the device.
 const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCONT];
@@ -27,7 +30,7 @@ const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIG
 /// # Errors
 /// The system has no memory or no process left.
 pub fn fork_device() -> Result<&'static Board> {
-    let board = Board::new()?;
+    let (board, file) = Board::in_file()?;
     die_with_parent();
     let launcher = parent();
     let waited = block_signals();
@@ -44,10 +47,39 @@ pub fn fork_device() -> Result<&'static Board> {
             }
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
+            if mpi::library().starts_with("MPICH") {
+                start_afresh(&file);
+            }
             Ok(board)
         }
         device => supervise(device, launcher, board, &waited),
     }
+}
+
+/// Starts this executable anew in this process; returns if that can't be done. MPICH must start in
+/// no process that is but a fork of another: in 1 of 70 such processes UCX 1.18 waits for ever while
+/// it installs its hooks, with or without other threads (MPICH 4.2, `ucm_event_enter_exclusive`).
+fn start_afresh(board: &fs::File) {
+    let fd = board.as_raw_fd();
+    // SAFETY: the descriptor is open; it stays open in the program that follows.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    if let Ok(executable) = std::env::current_exe() {
+        let mut command = Command::new(executable);
+        if let Some(name) = std::env::args_os().next() {
+            command.arg0(name);
+        }
+        let e = command.arg(format!("--supervised={fd}")).exec();
+        debug!("a device could not be started afresh: {e}");
+    }
+}
+
+/// The board of a device that was started so.
+///
+/// # Errors
+/// This process was started in another way.
+pub fn board(fd: c_int) -> Result<&'static Board> {
+    // SAFETY: whoever passed the number has opened it for this process.
+    Board::of(&unsafe { fs::File::from_raw_fd(fd) })
 }
 
 fn parent() -> libc::pid_t {

@@ -4,7 +4,8 @@
 //! it comes.
 //!
 //! They are met where all threads begin: the executable has a `pthread_create` of its own,
-//! which libraries find before the system's.
+//! which libraries find before the system's. It leaves threads as they are that start before
+//! there can be kernels.
 
 use super::fault;
 use std::cell::{Cell, RefCell};
@@ -54,6 +55,11 @@ pub unsafe fn create(
         mem::transmute::<*mut c_void, Option<Create>>(libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()))
     });
     let Some(systems) = systems else { return libc::ENOSYS };
+    if !fault::is_watched() {
+        // MPI's own, while it starts: they must not map memory then, see `Deadline::start`.
+        // SAFETY: the caller's promise.
+        return unsafe { systems(thread, attributes, start, argument) };
+    }
     let begin = Box::into_raw(Box::new(Begin { start, argument, origin: fault::origin() }));
     // SAFETY: the caller's promise; `first` takes what it is passed.
     let code = unsafe { systems(thread, attributes, first, begin.cast()) };

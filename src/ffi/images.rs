@@ -17,6 +17,10 @@ pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 /// Where images begin, or did, that were said to be for these devices.
 static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
+/// Of what LLVM 18's libomptarget knows an image or a kernel by: its kernels take `dyn_ptr`, see
+/// [`takes_dyn_ptr`]. No device's address has this bit.
+pub(super) const DYN_PTR: usize = 1 << 63;
+
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 pub(super) struct LoadedImage {
     pub(super) device: i32,
@@ -206,11 +210,28 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
             guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
         }
         Generation::Llvm18 => {
+            LEAVES_IMAGES.store(true, Ordering::Relaxed);
             // SAFETY: the caller's promise.
-            let status = unsafe { __tgt_rtl_mpi_load_binary(id, image, binary) };
+            let status = unsafe {
+                let status = __tgt_rtl_mpi_load_binary(id, image, binary);
+                if status == SUCCESS && bytes_of(image).is_ok_and(takes_dyn_ptr) {
+                    (*binary).handle |= DYN_PTR;
+                }
+                status
+            };
             ptr::without_provenance_mut(status.cast_unsigned() as usize)
         }
     }
+}
+
+/// Whether the kernels of an image take an argument `dyn_ptr` before all others, which LLVM 18's
+/// libomptarget leaves to the plugin. Those of clang 18 do and those of older ones do not, but a
+/// program tells neither: it passes kernel arguments of the same version 2. So the image's compiler
+/// counts. Where the image does not name it, or names two, this is as in LLVM's own plugins of that
+/// release, which know no other kernels.
+fn takes_dyn_ptr(file: &[u8]) -> bool {
+    let releases = elf::clang_releases(file);
+    releases.is_empty() || releases.iter().any(|&release| release >= 18)
 }
 
 /// Loads an image on a device; a table of its entries, which stays until the program's or
@@ -310,7 +331,11 @@ unsafe fn symbol(binary: DeviceBinary, name: *const c_char, size: u64, address: 
     // SAFETY: the caller's promise.
     let (name, address) = unsafe { (text(name), address.as_mut()) };
     let address = address.ok_or_else(|| Error::new("the result pointer is null"))?;
-    *address = binary.device()?.symbol(binary.image(), &name, size)? as *mut c_void;
+    let mut at = binary.device()?.symbol(binary.image(), &name, size)?;
+    if size == 0 && binary.handle & DYN_PTR != 0 {
+        at |= DYN_PTR as u64;
+    }
+    *address = at as *mut c_void;
     Ok(SUCCESS)
 }
 
@@ -320,7 +345,7 @@ impl DeviceBinary {
     }
 
     fn device(self) -> Result<&'static Device> {
-        plugin()?.device((self.handle >> 32) as i32)
+        plugin()?.device(((self.handle & !DYN_PTR) >> 32) as i32)
     }
 
     fn image(self) -> u32 {

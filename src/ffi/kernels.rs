@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels, and the queues that all work goes through.
 
+use super::images::DYN_PTR;
 use super::memory::at_once;
 use super::types::*;
 use super::*;
@@ -41,12 +42,13 @@ pub(super) unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<M
     unsafe { peek(info) }.ok_or(Error::Told)
 }
 
-/// What is launched: a kernel, its arguments (places and offsets to add), and whether it
-/// takes one argument, an array of pointers to these.
+/// What is launched: a kernel, its arguments (places and offsets to add), whether it takes
+/// `dyn_ptr` before these, and whether it takes one argument, an array of pointers to these.
 struct Launch<'a> {
-    entry: *mut c_void,
+    entry: u64,
     args: &'a [*mut c_void],
     offsets: Option<&'a [isize]>,
+    dyn_ptr: bool,
     array: bool,
 }
 
@@ -60,11 +62,14 @@ impl Launch<'_> {
             let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
             (args, offsets)
         };
-        Launch { entry, args, offsets, array: false }
+        let dyn_ptr = entry as usize & DYN_PTR != 0;
+        Launch { entry: (entry as usize & !DYN_PTR) as u64, args, offsets, dyn_ptr, array: false }
     }
 
     fn on(&self, device: &Device, queue: &Arc<Queue>) -> Result<()> {
-        let entry = self.entry as u64;
+        /// What LLVM's own plugins pass where a kernel needs no environment of its launch.
+        const NO_ENVIRONMENT: u64 = !0;
+        let entry = self.entry;
         if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
             log::info(
                 device.number,
@@ -72,7 +77,9 @@ impl Launch<'_> {
             );
         }
         let offset = |i| self.offsets.map_or(0, |offsets| offsets[i]);
-        let args = self.args.iter().enumerate().map(|(i, arg)| arg.wrapping_byte_offset(offset(i)) as u64);
+        let arg = |i: usize| self.args[i].wrapping_byte_offset(offset(i)) as u64;
+        let first = usize::from(self.dyn_ptr);
+        let args = (0..first + self.args.len()).map(|i| if i < first { NO_ENVIRONMENT } else { arg(i - first) });
         device.launch(queue, entry, args, self.array)
     }
 }

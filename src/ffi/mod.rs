@@ -42,6 +42,9 @@ static SPAWNED: OnceLock<Plugin> = OnceLock::new();
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 /// A device was asked to load an image.
 static USED: AtomicBool = AtomicBool::new(false);
+/// libomptarget never says that images go (LLVM 18): the end has to unload them, for the
+/// destructors of their globals to run.
+static LEAVES_IMAGES: AtomicBool = AtomicBool::new(false);
 /// The process runs its exit handlers.
 static EXITING: AtomicBool = AtomicBool::new(false);
 /// The plugin while its devices can be used: every call asks for it.
@@ -174,7 +177,7 @@ fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
         guard("MPI_Finalize", (), || {
             close(MPI_ENDED);
             if let Some(plugin) = SPAWNED.get() {
-                plugin.finish();
+                plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
             }
             Ok(())
         });
@@ -217,7 +220,7 @@ fn finish_if_unused() {
         && let Some(plugin) = started()
     {
         hold_others();
-        plugin.finish();
+        plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
     }
 }
 

@@ -13,7 +13,7 @@ use mpi_sys as sys;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// The message tag of commands and replies; bulk data uses the tags above it.
 pub const TAG_MESSAGE: u32 = 1;
@@ -321,6 +321,7 @@ impl Mpi {
             ok("MPI_Comm_size", sys::MPI_Comm_size(comm, &mut size))?;
         }
         let (rank, size) = (rank as usize, size as usize);
+        note_pmi();
         Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
     }
 
@@ -484,25 +485,55 @@ pub fn leaves_with_success() -> bool {
     !launched && !SPANS_NODES.load(Ordering::Relaxed)
 }
 
-/// Takes leave of MPICH's launcher without `MPI_Finalize`: it then passes the status of this
-/// process on, and does not kill the others. Those must notice the end by themselves, which they
-/// do on one node only: nothing is done where the job has several. Needs no lock.
+/// Takes leave of MPICH's launcher, for a process that ends without MPI's exit handlers or without
+/// `MPI_Finalize`: the launcher then passes its status on and does not kill the others. Those must
+/// notice the end by themselves, which they do on one node only: nothing is done where the job has
+/// several. Needs no lock, and does nothing where leave was taken before.
 pub fn leave_launcher() {
     if !SPANS_NODES.load(Ordering::Relaxed) {
         end_pmi();
     }
 }
 
-/// Takes leave of MPICH's launcher, as `MPI_Finalize` would in the end (PMI-1, the protocol of
-/// its `PMI_FD`): who just ends counts as crashed, and the others of its node are killed.
+/// The connection to MPICH's launcher ([`note_pmi`]): its descriptor, less than 0 if there is none or
+/// leave was taken, and its inode, by which it is known again.
+static PMI_FD: AtomicI32 = AtomicI32::new(-1);
+static PMI_INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Notes how to take leave of MPICH's launcher. Children of this process have the descriptor too, but
+/// not what is noted here later: only the process that started MPI may take leave.
+fn note_pmi() {
+    if let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok())
+        && let Some(inode) = inode_of(fd)
+    {
+        PMI_INODE.store(inode, Ordering::Relaxed);
+        PMI_FD.store(fd, Ordering::Relaxed);
+    }
+}
+
+/// The inode of what a descriptor stands for.
+fn inode_of(fd: c_int) -> Option<u64> {
+    // SAFETY: a plain record, which the call fills; any number may be asked for.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut status) == 0).then_some(status.st_ino)
+    }
+}
+
+/// Takes leave of MPICH's launcher (PMI-1, the protocol of its `PMI_FD`): who just ends counts as
+/// crashed, and the others of its node are killed. MPICH 4.0 does so in `MPI_Finalize`, and closes
+/// the descriptor; 4.2 in an exit handler, which must not find it done if MPI is finalized.
 fn end_pmi() {
-    let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse::<c_int>().ok()) else { return };
+    let fd = PMI_FD.swap(-1, Ordering::Relaxed);
+    if fd < 0 || inode_of(fd) != Some(PMI_INODE.load(Ordering::Relaxed)) {
+        return;
+    }
     let word = b"cmd=finalize\n";
     let mut answer = [0u8; 256];
     // SAFETY: both buffers have the sizes that are passed; MPI makes no calls any more that
     // would use the descriptor. What comes back is of no interest, but that it comes.
     unsafe {
-        if libc::write(fd, word.as_ptr().cast(), word.len()) == word.len() as isize {
+        if libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) == word.len() as isize {
             libc::read(fd, answer.as_mut_ptr().cast(), answer.len());
         }
     }

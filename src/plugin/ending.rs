@@ -13,6 +13,7 @@
 //! nothing that needs either may be done.
 
 use crate::base::deadline::{end, flush_streams};
+use crate::mpi;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
@@ -192,6 +193,7 @@ pub fn devices_have_ended() {
         std::thread::sleep(REST);
         if holds() {
             flush_streams();
+            mpi::leave_launcher();
             end(STATUS.load(Ordering::Relaxed));
         }
     });

@@ -271,8 +271,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Ends the devices and MPI; later calls do nothing.
-    pub fn finish(&self) {
+    /// Ends the devices and MPI, and if `unloads`, the images before that; later calls do nothing.
+    pub fn finish(&self, unloads: bool) {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -282,6 +282,10 @@ impl Plugin {
         } else {
             if let Some(watch) = watch {
                 watch.end(&self.devices);
+            }
+            if unloads {
+                // Only now: the watch names kernels. A device that is lost has said so.
+                self.devices.iter().for_each(|device| drop(self.unload_all(device)));
             }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
             self.engine.shut_down(&controls, END_PATIENCE);

@@ -13,6 +13,7 @@ Parameters:
             libomptarget with the plugin in it (test/llvm/build19.py)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
+  starts    how often tests of the start and the end run their jobs: 10
 
 Everything is written below build/lit/.
 """
@@ -80,8 +81,9 @@ config.available_features.add("stock" if stock else mpi)
 config.available_features.add("llvm" + llvm)
 if llvm == releases.MAIN:
     config.available_features.add("main-llvm")
-# Without MPI devices regions can run in the program's own process.
-if int(llvm) < 19 or prefix.endswith("-host"):
+# Without MPI devices regions can run in the program's own process. (In LLVM 18 this plugin
+# takes the place of the host's.)
+if int(llvm) < 18 or stock or prefix.endswith("-host"):
     config.available_features.add("host-plugin")
 # With them these are added to LLVM 19's list of devices.
 if int(llvm) >= 19 and prefix.endswith("-host"):
@@ -135,16 +137,31 @@ except ImportError:
 
 flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
     here, " -DSTOCK" if stock else "")
-offload = flags + " -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu"
-offload += "".join(" " + word for word in releases.flags(llvm, prefix))
+
+
+def offload_flags(release):
+    target = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]
+    return " ".join([flags] + target + releases.flags(release, prefix))
+
+
+offload = offload_flags(llvm)
+# Compiles for the libomptarget of LLVM 18 too.
+clang17 = shutil.which("clang-17")
+if clang17:
+    config.available_features.add("clang17")
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
+# The folder by which libomptarget finds the plugin; LLVM 18 looks for another name.
+in_prefix = os.path.join("lib", "omptarget-mpi", "llvm18" if llvm == "18" else "")
+slot, other_slot = (os.path.join(p, in_prefix).rstrip("/") for p in (prefix, other_prefix))
+run += " --slot " + slot
 if stock:
     run += " --stock"
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
     ("%clangxx", tool("clang++") + offload),
+    ("%clang17", str(clang17) + offload_flags("17")),
     ("%clang", clang + offload),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
@@ -154,15 +171,16 @@ config.substitutions += [
     ("%run1", run + " --ranks hd"),
     ("%run2", run + " --ranks hdd"),
     ("%run3", run + " --ranks hddd"),
+    ("%again", "%s %s/again.py %s" % (sys.executable, tools, lit_config.params.get("starts", "10"))),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),
     ("%run", run),
     ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
     ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
     ("%cgroup", " ".join(cgroup)),
-    ("%slot", os.path.join(prefix, "lib", "omptarget-mpi")),
+    ("%slot", slot),
     ("%other-device", other_device),
-    ("%other-slot", os.path.join(other_prefix, "lib", "omptarget-mpi")),
+    ("%other-slot", other_slot),
     ("%device", device),
     ("%prefix", prefix),
     ("%root", root),

@@ -112,6 +112,7 @@ impl Relay {
             Ok(()) => {
                 self.end_workers();
                 self.link.finish();
+                mpi::leave_launcher();
                 quit(0)
             }
             Err(e) => {

@@ -56,7 +56,7 @@ int main(void) {
   CHECK(wrong == 0);
   llvm_omp_target_free_device(device, 0);
 
-#if __clang_major__ >= 16
+#if __clang_major__ >= 16 && __clang_major__ != 18 // LLVM 18's always returns null
   unsigned char *locked = malloc(N);
   CHECK(llvm_omp_target_lock_mem(locked, N, 0) != NULL);
   map_it(locked);

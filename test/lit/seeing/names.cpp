@@ -2,6 +2,10 @@
 // Kernels have the names of their functions in C++, templates included, and those of
 // libraries that were closed keep theirs, also if another library's are at their place.
 //
+// LLVM 18's libomptarget mostly crashes in the regions of a library that is opened after the first
+// region, with its own host plugin too.
+// UNSUPPORTED: llvm18
+//
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %clangxx -shared -fPIC -DNAME=red %S/Inputs/library.cpp -o %t.dir/libred.so
 // RUN: %clangxx -shared -fPIC -DNAME=blue %S/Inputs/library.cpp -o %t.dir/libblue.so
