@@ -91,6 +91,10 @@ fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R 
 #[cold]
 #[inline(never)]
 fn report_interruption(operation: &str) {
+    if crate::mpi::is_aborting() {
+        // What ends the job was told.
+        return;
+    }
     log::error(format_args!(
         "{operation}: a signal handler, or an exit handler that it runs, uses a device while its thread is in the \
          midst of another use"

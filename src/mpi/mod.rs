@@ -381,6 +381,7 @@ impl Mpi {
 
     /// Ends all processes of the job at once.
     pub fn abort(&mut self, code: i32) -> ! {
+        ABORTING.store(true, Ordering::Relaxed);
         // SAFETY: MPI is started.
         unsafe { sys::MPI_Abort(self.comm, code) };
         end(code)
@@ -470,9 +471,17 @@ impl Mpi {
     }
 }
 
+static ABORTING: AtomicBool = AtomicBool::new(false);
+
+/// True if this process ends its job: MPICH's `MPI_Abort` runs exit handlers, within this call.
+pub fn is_aborting() -> bool {
+    ABORTING.load(Ordering::Relaxed)
+}
+
 /// Ends all processes of the job at once. Uses nothing that another call of MPI may be in the
 /// midst of, thus needs no lock.
 pub fn abort_job(code: i32) -> ! {
+    ABORTING.store(true, Ordering::Relaxed);
     // SAFETY: MPI is started.
     unsafe { sys::MPI_Abort(sys::RSMPI_COMM_WORLD, code) };
     end(code)
