@@ -11,43 +11,25 @@ use std::time::Duration;
 const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Ends the process unless it is dropped in time.
-pub struct Deadline(Arc<(Mutex<State>, Condvar)>);
-
-/// Where a deadline and its thread are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The thread does not wait yet.
-    Starting,
-    /// It does.
-    Waiting,
-    /// The deadline is met.
-    Stopped,
-}
+pub struct Deadline(Arc<(Mutex<bool>, Condvar)>);
 
 impl Deadline {
     /// A deadline that begins now; `late` is called, by a thread of its own, before the
     /// process is ended with this status.
     ///
-    /// That thread already waits when this returns: a thread that starts maps memory, which must
-    /// not happen while MPI starts, when UCX replaces the code of `mmap` and its like.
+    /// Does not wait for that thread to run: the caller may be the constructor of a library, which
+    /// holds the loader's lock, and a thread that starts needs that.
     pub fn start(limit: Duration, status: i32, late: impl FnOnce() + Send + 'static) -> Deadline {
-        let shared = Arc::new((Mutex::new(State::Starting), Condvar::new()));
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
         let theirs = shared.clone();
-        let thread = std::thread::Builder::new().spawn(move || {
-            let (state, changed) = &*theirs;
-            let mut state = state.lock();
-            *state = State::Waiting;
-            // Whoever is woken by this gets the lock only once this thread waits.
-            changed.notify_one();
-            if changed.wait_while_for(&mut state, |state| *state != State::Stopped, limit).timed_out() {
+        // Where no thread can be had, what follows has to do without.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let mut stopped = theirs.0.lock();
+            if theirs.1.wait_while_for(&mut stopped, |stopped| !*stopped, limit).timed_out() {
                 late();
                 end(status);
             }
         });
-        // Where no thread can be had, what follows has to do without.
-        if thread.is_ok() {
-            shared.1.wait_while(&mut shared.0.lock(), |state| *state == State::Starting);
-        }
         Deadline(shared)
     }
 
@@ -58,7 +40,7 @@ impl Deadline {
 /// Also where that has failed, and the process goes on without it.
 impl Drop for Deadline {
     fn drop(&mut self) {
-        *self.0.0.lock() = State::Stopped;
+        *self.0.0.lock() = true;
         self.0.1.notify_one();
     }
 }
@@ -145,19 +127,5 @@ pub fn end_launcher(patience: Duration) {
             libc::syscall(libc::SYS_pidfd_send_signal, 0, signal, 0, 0);
         }
         libc::_exit(0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_thread_of_a_deadline_waits_once_it_has_begun() {
-        for _ in 0..100 {
-            let deadline = Deadline::start(Duration::from_secs(600), 1, || {});
-            assert!(*deadline.0.0.lock() == State::Waiting);
-            deadline.stop();
-        }
     }
 }
