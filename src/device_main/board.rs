@@ -59,7 +59,7 @@ impl Board {
     /// The board in such a file.
     ///
     /// # Errors
-    /// It is none.
+    /// The file does not have the size of a board, or can't be mapped.
     pub fn of(file: &File) -> Result<&'static Board> {
         if file.metadata()?.len() != size_of::<Board>() as u64 {
             return Err(Error::new("the memory shared with the supervisor has another size"));

@@ -56,7 +56,8 @@ pub unsafe fn create(
     });
     let Some(systems) = systems else { return libc::ENOSYS };
     if !fault::is_watched() {
-        // MPI's own, while it starts: they must not map memory then, see `Deadline::start`.
+        // A thread of MPI's own, while MPI starts: a stack for signal handlers would be mapped while
+        // UCX replaces the code of `mmap`.
         // SAFETY: the caller's promise.
         return unsafe { systems(thread, attributes, start, argument) };
     }

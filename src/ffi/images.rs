@@ -225,10 +225,9 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
 }
 
 /// Whether the kernels of an image take an argument `dyn_ptr` before all others, which LLVM 18's
-/// libomptarget leaves to the plugin. Those of clang 18 do and those of older ones do not, but a
-/// program tells neither: it passes kernel arguments of the same version 2. So the image's compiler
-/// counts. Where the image does not name it, or names two, this is as in LLVM's own plugins of that
-/// release, which know no other kernels.
+/// libomptarget leaves to the plugin. Kernels of clang 18 do, older ones do not, and the calls of the
+/// program are the same for both (kernel arguments of version 2), so the compiler that the image names
+/// decides. If it names none, or several, the kernels take it, as LLVM 18's own plugins assume.
 fn takes_dyn_ptr(file: &[u8]) -> bool {
     let releases = elf::clang_releases(file);
     releases.is_empty() || releases.iter().any(|&release| release >= 18)

@@ -92,7 +92,7 @@ fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R 
 #[inline(never)]
 fn report_interruption(operation: &str) {
     if crate::mpi::is_aborting() {
-        // What ends the job was told.
+        // The reason why the job ends has been reported.
         return;
     }
     log::error(format_args!(

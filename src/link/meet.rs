@@ -42,9 +42,9 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
 }
 
 /// Environment variables that tell a process its rank.
-const RANK_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+const RANK_VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
-/// This process's rank, if the launcher tells it.
+/// The rank of this process, if the launcher sets a variable for it.
 pub fn rank() -> Option<u32> {
     RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok())?.trim().parse().ok()
 }

@@ -504,8 +504,8 @@ pub fn leave_launcher() {
     }
 }
 
-/// The connection to MPICH's launcher ([`note_pmi`]): its descriptor, less than 0 if there is none or
-/// leave was taken, and its inode, by which it is known again.
+/// The connection to MPICH's launcher, see [`note_pmi`]: its descriptor (-1 if there is none, or once
+/// this process has left) and its inode, which shows whether the descriptor was used again.
 static PMI_FD: AtomicI32 = AtomicI32::new(-1);
 static PMI_INODE: AtomicU64 = AtomicU64::new(0);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""again.py TIMES COMMAND...: runs a command so many times, until it fails."""
+"""again.py TIMES COMMAND...: repeats a command TIMES times; stops at the first failure."""
 
 import subprocess
 import sys
