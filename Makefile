@@ -5,16 +5,24 @@
 #   make [MPI=openmpi|mpich] [DEBUG=1]   build into build/$(MPI), a folder laid out
 #                                        like an install prefix (with DEBUG=1:
 #                                        build/$(MPI)-debug; with TINY=1: a debug build with tiny
-#                                        limits, for tests, build/$(MPI)-tiny)
+#                                        limits, for tests, build/$(MPI)-tiny; with WORKERS=no:
+#                                        without several devices behind a rank, and spares,
+#                                        build/$(MPI)-no-workers)
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
+#   make llvm22                          LLVM 22's libomptarget and liboffload with the plugin in
+#                                        them, which replace the system's own for a program of
+#                                        clang-22 (also llvm19, llvm21); LLVM_SOURCE=DIR: a source
+#                                        tree of LLVM, if not the system's source package
 #   make setup                           install what Debian 12 or 13 lacks for all this
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)
-#   make check-all                       every suite there is, some of them long
+#   make check-all                       every suite, each release of LLVM with each MPI: hours
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
+#   make check-debian13                  in a root of Debian 13, which it makes: tests with its
+#                                        MPIs and the real LLVM 17, 18, 21 and 22
 #   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N] [SOAK_FLAGS="--spares 1 --devices 2"]
 #                                        random work of 8 threads on 4 devices: every result
 #                                        and the memory of every process checked
@@ -32,21 +40,24 @@ SOAK_SECONDS ?= 600
 ROUNDS ?= 3
 TIMES ?= 3
 
-build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))
+features := $(if $(TINY),--features tiny-limits) $(if $(filter no,$(WORKERS)),--no-default-features)
+build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))$(if $(filter no,$(WORKERS)),-no-workers)
 cargo-dir := build/cargo/$(MPI)
 debug := $(or $(DEBUG),$(TINY))
 cargo-out := $(cargo-dir)/$(if $(debug),debug,release)
 plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
+flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install setup demo bench check check-all check-faults check-llvm19 soak sanitize fmt lint fuzz clean
+.PHONY: all install llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
 # plugin by one of a few file names; the one of a target that nobody has here leaves every
 # stock plugin in place. LLVM 18 looks for no such name, but for that of its own host plugin,
-# which this must not hide from other releases. These folders hold nothing else, to be safe
-# on LD_LIBRARY_PATH.
+# which this must not hide from other releases. From 19 on plugins are part of libomptarget:
+# there the folder has that library itself, if it was built (make llvm22); it is the same
+# for all MPIs. These folders hold nothing else, to be safe on LD_LIBRARY_PATH.
 define lay-out
 @install -d '$1/bin' '$1/include' '$1/share/man/man1' \
   '$1/lib/omptarget-mpi/llvm18' \
@@ -58,26 +69,49 @@ define lay-out
 @ln -sfn ../libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/$(MPI)/llvm18/libomptarget.rtl.x86_64.so'
 @ln -sfn $(MPI)/libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/libomptarget.rtl.ppc64.so'
 @ln -sfn ../$(MPI)/libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/llvm18/libomptarget.rtl.x86_64.so'
+@for built in build/llvm/*/lib; do \
+  [ -d $$built ] || continue; llvm=$${built%/lib}; llvm=llvm$${llvm##*/}; \
+  install -d '$1/lib/omptarget-mpi'/$$llvm '$1/lib/omptarget-mpi/$(MPI)'/$$llvm && \
+  rm -f '$1/lib/omptarget-mpi'/$$llvm/*.so.* '$1/lib/omptarget-mpi/$(MPI)'/$$llvm/*.so.* && \
+  install -m 644 $$built/*.so.* '$1/lib/omptarget-mpi'/$$llvm/ && \
+  ln -sfn ../$(MPI)/libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi'/$$llvm/libomptarget.rtl.mpi.so && \
+  ln -sfn ../libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/$(MPI)'/$$llvm/libomptarget.rtl.mpi.so || exit 1; \
+  for file in $$built/*.so.*; do \
+    ln -sfn ../../$$llvm/$${file##*/} '$1/lib/omptarget-mpi/$(MPI)'/$$llvm/ || exit 1; done; done
 @ln -sfn omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so '$1/lib/libomptarget.rtl.mpi.so'
 @ln -sfn ../lib/omptarget-mpi/$(MPI)/llvm-offload-mpi-device '$1/bin/llvm-offload-mpi-device'
 @install -m 644 include/*.h '$1/include/'
+@install -m 644 '$(flang-runtime)' $(wildcard build/llvm/*/lib/*.bc) '$1/lib/'
 @for p in llvm-offload-mpirun llvm-offload-mpi-device; do \
   '$(cargo-out)'/$$p --man > '$1'/share/man/man1/$$p.1 || exit 1; done
 endef
 
 # Always calls cargo, which knows best what is out of date. The library by itself: see
 # Cargo.toml.
-all:
-	$(cargo) build --locked --bins $(if $(TINY),--features tiny-limits) $(if $(debug),--lib,--release)
-	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib)
+all: $(flang-runtime)
+	$(cargo) build --locked --bins $(features) $(if $(debug),--lib,--release)
+	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib $(features))
 	$(call lay-out,$(build))
+
+# What Fortran programs are linked with: their own, no part of the plugin.
+$(flang-runtime): fortran/runtime.c
+	@install -d $(@D)
+	$(CC) -O2 -fPIC -Wall -Wextra -c $< -o $(@:.a=.o)
+	$(AR) rcs $@ $(@:.a=.o)
 
 # Builds nothing, so that root needs no cargo for `sudo make install`.
 install:
-	@test -e $(build)/bin/llvm-offload-mpi-device || \
+	@test -e $(build)/bin/llvm-offload-mpi-device -a -e $(flang-runtime) || \
 	  { echo "nothing to install in $(build): run make first" >&2; exit 1; }
 	$(call lay-out,$(DESTDIR)$(PREFIX))
 	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+# One after the other: each installs packages, and builds all.
+.NOTPARALLEL:
+llvm19 llvm20 llvm21 llvm22:
+	@scripts/setup $@
+	@scripts/llvm.py $(@:llvm%=%) $(if $(LLVM_SOURCE),--source '$(LLVM_SOURCE)')
+	@$(MAKE) --no-print-directory all
 
 setup:
 	@scripts/setup
@@ -95,15 +129,18 @@ check: setup
 	@scripts/check $(SUITES)
 
 check-all:
-	@scripts/setup llvm19
+	@scripts/setup check19
 	@scripts/check everything
 
 check-faults: setup
 	@FAULT_TIMES=$(TIMES) scripts/check faults
 
 check-llvm19:
-	@scripts/setup llvm19
+	@scripts/setup check19
 	@scripts/check llvm19
+
+check-debian13:
+	@scripts/check debian13
 
 soak: all
 	@test/soak/run --mpi $(MPI) --prefix $(build) --seconds $(SOAK_SECONDS) \

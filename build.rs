@@ -5,8 +5,8 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=MPICC");
-    // The name that libomptarget knows it by, whatever the file is called.
+    // libomptarget's name for this plugin, which need not be the file's.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libomptarget.rtl.mpi.so");
-    // Never unloaded: threads of MPI and exit handlers run in it.
+    // Threads of MPI and exit handlers run in this library, so it must stay loaded.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

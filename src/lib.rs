@@ -1,33 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! OpenMP target offloading to other machines over MPI.
 //!
-//! A program under LLVM's `libomptarget` thinks that it talks to N local devices; each
-//! device is a process somewhere else, reached over MPI. The host half is this crate's
-//! shared library, which libomptarget loads as a plugin; the device half is the
-//! executable `llvm-offload-mpi-device`.
+//! To LLVM's `libomptarget` a device is local; in fact it is a process somewhere else, reached over MPI.
+//! The host side is this crate's shared library, which libomptarget loads as a plugin; the device side
+//! is the executable `llvm-offload-mpi-device`.
 //!
-//! The modules are floors; each uses only floors below it:
+//! Each module uses only modules below it (`test/rust/layers.rs` checks that):
 //!
-//! | floor | module | what it is |
-//! | --- | --- | --- |
-//! | 5 | [`ffi`] | the `__tgt_rtl_*` exports |
-//! | 4 | [`plugin`] | the host side: devices, queues, events, images |
-//! | 4 | [`device_main`] | the device side: arena, images, running kernels |
-//! | 4 | [`launcher`] | `llvm-offload-mpirun`: the command that starts a job |
-//! | 3 | [`link`] | ordered messages and bulk data between host and devices |
-//! | 2 | [`wire`] | every message, defined once, with its validator |
-//! | 1 | [`mpi`] | the only place that names MPI |
-//! | 0 | [`base`] | a clock, errors, log lines, settings, facts of the node, ELF reading |
+//! | module | contents |
+//! | --- | --- |
+//! | [`ffi`] | the `__tgt_rtl_*` exports and C structs |
+//! | [`plugin`] | the program's side: devices, queues, events, images |
+//! | `workers` | several device processes behind one rank, snapshots, replay |
+//! | [`device_main`] | the device's side: the server and what executes regions |
+//! | [`launcher`] | `llvm-offload-mpirun`: the command that starts a job |
+//! | [`job`] | how a job starts: MPI bootstrap, launchers, hosts, placement |
+//! | [`link`] | ordered messages and bulk data between two ranks |
+//! | [`wire`] | every message, defined once, with its validator |
+//! | [`mpi`] | the only module that names MPI |
+//! | [`sys`] | what the operating system reports and does |
+//! | [`base`] | clock, errors, log lines, settings, ELF files, locks |
 //!
-//! `both_ends.rs` tests host and device side against each other.
+//! `test/rust/simulation.rs` runs program and devices in one process.
 
 pub mod base;
-#[cfg(test)]
-mod both_ends;
 pub mod device_main;
 pub mod ffi;
+pub mod job;
 pub mod launcher;
 pub mod link;
 pub mod mpi;
 pub mod plugin;
+#[cfg(test)]
+#[path = "../test/rust/simulation.rs"]
+mod simulation;
+pub mod sys;
 pub mod wire;
+#[cfg(feature = "workers")]
+pub mod workers;

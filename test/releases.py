@@ -4,6 +4,7 @@ programs need is."""
 
 import os
 import platform
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,16 +36,31 @@ def folder(release):
     return None
 
 
-def flags(release, prefix=None):
+def flags(release):
     """What the compiler of a release needs on its command line to build a program for
-    offloading; from 19 on libomptarget is that of `prefix`."""
+    offloading."""
     place = folder(release)
     if release == "16" or not place:
         return []
-    libraries = [place / "lib"]
-    if int(release) >= 19 and prefix:
-        libraries.insert(0, Path(prefix) / "lib")
-    words = ["-Wno-unused-command-line-argument", "-I%s" % next(place.glob("lib/clang/*/include"))]
-    for library in libraries:
-        words += [f"-L{library}", f"-Wl,-rpath,{library}"]
-    return words
+    library = place / "lib"
+    headers = next(place.glob("lib/clang/*/include"))
+    return ["-Wno-unused-command-line-argument", f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}"]
+
+
+def flang(release):
+    """The Fortran compiler that a release is tested with: 22's always, the others' never, for
+    fortran/runtime.c is what flang 22 calls."""
+    if release != "22":
+        return None
+    path = shutil.which("flang-22")
+    if not path:
+        raise FileNotFoundError("flang-22 is not installed (scripts/root13 --llvm 22 has it)")
+    return path
+
+
+def slot(release, prefix):
+    """The folder for LD_LIBRARY_PATH with which a release's libomptarget finds the plugin
+    (LLVM 18 looks for another name) or, from 19 on, is replaced by one that has it
+    (make llvm19)."""
+    place = Path(prefix) / "lib" / "omptarget-mpi"
+    return str(place / f"llvm{release}" if int(release) >= 18 else place)

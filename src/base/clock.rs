@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// The processor's counter when this process first asked, if the system itself takes its time
-/// from there: then that is the same on all cores and of constant rate.
+/// The processor's counter at the first reading, if the kernel uses the counter as its clock: then
+/// it is the same on all cores and has a constant rate.
 #[cfg(target_arch = "x86_64")]
 static COUNTER: LazyLock<Option<u64>> = LazyLock::new(|| {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -19,11 +19,11 @@ fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Now, in ticks since this process first asked: they never go back, and are as long as two
-/// readings of some other clock, taken with two of these, tell.
+/// Ticks since the first reading in this process. They never go back; their length follows from two
+/// readings of another clock at the same times.
 ///
-/// It is the processor's counter if that is a clock, for a stamp of [`Instant`] takes twice as
-/// long (docs/performance.md).
+/// A tick is one of the processor's counter if that is a clock, because [`Instant`] takes twice as long
+/// (docs/performance.md).
 // Not inlined: most callers seldom need it, and it would take registers from their other code.
 #[inline(never)]
 pub fn now() -> u64 {
@@ -34,14 +34,13 @@ pub fn now() -> u64 {
     nanoseconds()
 }
 
-/// Now, in nanoseconds since this process first asked.
+/// Nanoseconds since the first reading in this process.
 pub fn nanoseconds() -> u64 {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     ORIGIN.elapsed().as_nanos() as u64
 }
 
-/// Leads from the ticks of one clock to those of another: a straight line through two
-/// readings of both.
+/// Converts times of one clock to times of another, along a straight line through two readings of both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     from: u64,
@@ -50,18 +49,17 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line through two points, each a reading of the one clock and of the other.
+    /// The line through two points: each is a reading of the one clock and of the other.
     pub fn through(first: (u64, i64), last: (u64, i64)) -> Line {
         let run = last.0.saturating_sub(first.0).max(1) as f64;
         Line { from: first.0, to: first.1, rate: (last.1 - first.1) as f64 / run }
     }
 
-    /// What the other clock shows at a time of the one.
     pub fn at(&self, time: u64) -> i64 {
         self.to + (time.wrapping_sub(self.from) as i64 as f64 * self.rate).round() as i64
     }
 
-    /// How long a time of the one clock is on the other.
+    /// Converts a length of time.
     pub fn length(&self, time: u64) -> u64 {
         (time as f64 * self.rate).round().max(0.0) as u64
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Reading a device image: an ELF shared object that comes from outside and is trusted
-//! in nothing.
+//! Reads device images: ELF shared objects that come from outside and are not trusted.
 
-use crate::base::{Error, Result};
+use super::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
 use goblin::elf::section_header::SectionHeader;
@@ -22,19 +21,19 @@ pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     header::EM_NONE
 };
 
-/// Bytes of the header of a 64-bit file, which [`check`] looks at.
-pub const HEADER: usize = 64;
+/// Bytes of the header of a 64-bit file, which [`check`] reads.
+pub(crate) const HEADER: usize = 64;
 
-/// A symbol of an image: its address and size, both relative to where it is loaded.
+/// A symbol of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Offset from the load address, bytes.
+    /// Offset from the load address.
     pub value: u64,
     /// Size in bytes; 0 if the image does not say.
     pub size: u64,
 }
 
-/// What the plugin and the device need to know of an image.
+/// What the plugin and the device need to know about an image.
 #[derive(Debug, Default)]
 pub struct Image {
     /// Span of all loaded segments, relative to the load address, whole pages.
@@ -49,10 +48,7 @@ pub struct Image {
     pub needed: Vec<String>,
 }
 
-/// Cheap test of the header alone: is this a 64-bit shared object for `machine`?
-///
-/// # Errors
-/// The text says in which way it is not.
+/// Checks by the header alone that this is a 64-bit shared object for `machine`.
 pub fn check(bytes: &[u8], machine: u16) -> Result<()> {
     let head = parse_header(bytes)?;
     if head.e_machine != machine {
@@ -79,10 +75,7 @@ fn parse_header(bytes: &[u8]) -> Result<header::Header> {
 }
 
 impl Image {
-    /// Reads an image.
-    ///
-    /// # Errors
-    /// Anything that is not a loadable shared object for `machine`.
+    /// Reads an image; fails unless it is a loadable shared object for `machine`.
     pub fn parse(bytes: &[u8], machine: u16) -> Result<Image> {
         check(bytes, machine)?;
         let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
@@ -121,23 +114,21 @@ impl Image {
         }
         for (table, names) in [(&elf.syms, &elf.strtab), (&elf.dynsyms, &elf.dynstrtab)] {
             for s in table.iter() {
-                let kind = s.st_type();
-                let wanted = kind == sym::STT_FUNC || kind == sym::STT_OBJECT || kind == sym::STT_NOTYPE;
-                if !wanted || s.is_import() || !image.span.contains(&s.st_value) {
+                let is_wanted = matches!(s.st_type(), sym::STT_FUNC | sym::STT_OBJECT | sym::STT_NOTYPE);
+                if !is_wanted || s.is_import() || !image.span.contains(&s.st_value) {
                     continue;
                 }
-                if let Some(name) = names.get_at(s.st_name).filter(|n| !n.is_empty()) {
-                    let symbol = Symbol { value: s.st_value, size: s.st_size };
-                    // A global symbol wins over a local one of the same name.
-                    if s.st_bind() == sym::STB_LOCAL {
-                        image.symbols.entry(name.to_string()).or_insert(symbol);
-                    } else {
-                        image.symbols.insert(name.to_string(), symbol);
-                    }
+                let Some(name) = names.get_at(s.st_name).filter(|n| !n.is_empty()) else { continue };
+                let symbol = Symbol { value: s.st_value, size: s.st_size };
+                // A global symbol wins over a local one of the same name.
+                if s.st_bind() == sym::STB_LOCAL {
+                    image.symbols.entry(name.to_string()).or_insert(symbol);
+                } else {
+                    image.symbols.insert(name.to_string(), symbol);
                 }
             }
         }
-        image.needed = elf.libraries.iter().map(ToString::to_string).collect();
+        image.needed = strings(&elf.libraries);
         Ok(image)
     }
 }
@@ -146,42 +137,46 @@ fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
 }
 
-/// The bytes of a file. Only what is looked at is read: libLLVM has more than 100 MiB.
-///
-/// # Errors
-/// The system's.
-pub fn map(path: &Path) -> Result<Mmap> {
-    // SAFETY: a program or library in use; who cuts it short kills those who use it too.
+fn strings(list: &[&str]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
+/// Maps a file. Only the pages in use are read: libLLVM has more than 100 MiB.
+pub(crate) fn map(path: &Path) -> Result<Mmap> {
+    // SAFETY: a program or library in use; whoever truncates it kills all its users anyway.
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
 }
 
 /// The `DT_NEEDED` entries of any ELF file.
-///
-/// # Errors
-/// A file that is not ELF.
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
-    let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
-    Ok(elf.libraries.iter().map(ToString::to_string).collect())
+    Elf::parse(bytes).map(|elf| strings(&elf.libraries)).map_err(|e| Error::new(e.to_string()))
 }
 
-/// The name that an ELF file gives itself (`DT_SONAME`).
-pub fn soname(bytes: &[u8]) -> Option<String> {
+/// The `DT_SONAME` of an ELF file.
+pub(crate) fn soname(bytes: &[u8]) -> Option<String> {
     Elf::parse(bytes).ok()?.soname.map(ToString::to_string)
 }
 
-/// True if an ELF file offers others a symbol of this name.
-pub fn exports(bytes: &[u8], symbol: &str) -> bool {
+/// True if an ELF file exports a symbol of this name.
+pub(crate) fn exports(bytes: &[u8], symbol: &str) -> bool {
     let Ok(elf) = Elf::parse(bytes) else { return false };
     elf.dynsyms.iter().any(|s| !s.is_import() && elf.dynstrtab.get_at(s.st_name) == Some(symbol))
 }
 
-/// The major releases of clang that an ELF file says it was made with: of each a string in its
-/// section `.comment`, "Debian clang version 18.1.8 (11)". None if that was stripped.
-pub fn clang_releases(bytes: &[u8]) -> Vec<u32> {
-    let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
+/// The major releases of clang that compiled an ELF file. Each leaves a string in the section
+/// `.comment`, "Debian clang version 18.1.8 (11)". The list is empty if that section was stripped.
+pub(crate) fn clang_releases(bytes: &[u8]) -> Vec<u32> {
+    releases_in(&comment(bytes).unwrap_or_default())
+}
+
+fn comment(bytes: &[u8]) -> Option<String> {
+    let elf = Elf::parse(bytes).ok()?;
     let is_comment = |s: &&SectionHeader| elf.shdr_strtab.get_at(s.sh_name) == Some(".comment");
-    let comment = elf.section_headers.iter().find(is_comment).and_then(SectionHeader::file_range);
-    let comment = String::from_utf8_lossy(comment.and_then(|range| bytes.get(range)).unwrap_or_default());
+    let range = elf.section_headers.iter().find(is_comment)?.file_range()?;
+    Some(String::from_utf8_lossy(bytes.get(range)?).into_owned())
+}
+
+fn releases_in(comment: &str) -> Vec<u32> {
     let release = |compiler: &str| {
         let version = compiler.split_once("clang version ")?.1;
         version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -216,34 +211,18 @@ mod tests {
         assert!(image.code.iter().chain(&image.data).all(|r| image.span.start <= r.start && r.end <= image.span.end));
     }
 
-    /// A file with this section `.comment`.
-    fn commented(comment: &str) -> Vec<u8> {
-        let names = b"\0.comment\0";
-        let mut file = vec![0u8; HEADER + 3 * 64];
-        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-        put(16, &header::ET_DYN.to_le_bytes());
-        put(18, &header::EM_X86_64.to_le_bytes());
-        put(40, &(HEADER as u64).to_le_bytes());
-        [(52, 64u16), (58, 64), (60, 3), (62, 2)].iter().for_each(|(at, value)| put(*at, &value.to_le_bytes()));
-        let start = HEADER + 3 * 64;
-        for (index, name, at, len) in [(1, 1u32, start, comment.len()), (2, 0, start + comment.len(), names.len())] {
-            let section = HEADER + index * 64;
-            put(section, &name.to_le_bytes());
-            put(section + 4, &(if index == 1 { 1u32 } else { 3 }).to_le_bytes());
-            put(section + 24, &(at as u64).to_le_bytes());
-            put(section + 32, &(len as u64).to_le_bytes());
-        }
-        [&file[..], comment.as_bytes(), names].concat()
-    }
-
     #[test]
     fn an_image_names_its_compilers() {
-        let of = |comment| clang_releases(&commented(comment));
-        assert_eq!(of("GCC: (Debian 14.2.0-19) 14.2.0\0Debian clang version 18.1.8 (18)\0"), [18]);
-        assert_eq!(of("clang version 17.0.6\0AMD clang version 19.0.0git (x)\0Linker: LLD 18\0"), [17, 19]);
-        assert_eq!(of("GCC: (Debian 14.2.0-19) 14.2.0\0clang version \0"), [0; 0]);
-        assert_eq!(clang_releases(b"no ELF file"), [0; 0]);
+        assert!(comment(&own_file()).is_some_and(|text| text.contains("rustc version")));
+        assert_eq!(clang_releases(&own_file()), releases_in(&comment(&own_file()).unwrap()));
+        assert!(clang_releases(b"no ELF file").is_empty());
+        for (text, releases) in [
+            ("GCC: (Debian 14.2.0-19) 14.2.0\0Debian clang version 18.1.8 (18)\0", &[18][..]),
+            ("clang version 17.0.6\0AMD clang version 19.0.0git (x)\0Linker: LLD 18\0", &[17, 19]),
+            ("GCC: (Debian 14.2.0-19) 14.2.0\0clang version \0", &[]),
+        ] {
+            assert_eq!(releases_in(text), releases);
+        }
     }
 
     #[test]

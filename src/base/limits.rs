@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The size of every table, window and number space that can fill up or wrap around.
 //!
-//! A normal run never reaches most of these limits. The cargo feature `tiny-limits` makes all
-//! of them so small that every test does: in such a build tags, rings and buffers fill and
-//! numbers wrap within a second. Both ends of a job must be built alike, which the handshake
-//! checks by [`VERSION`].
+//! A normal run never reaches most of these limits. The cargo feature `tiny-limits` makes all of them
+//! so small that tags, rings and buffers fill and numbers wrap within a second of every test. Both
+//! ends of a job must be built alike, which the handshake checks by [`VERSION`].
 //!
 //! Numbers of 64 bits do not wrap: at a billion a second they last 580 years.
 
@@ -13,7 +12,7 @@ const fn limit(normal: usize, tiny: usize) -> usize {
     if cfg!(feature = "tiny-limits") { tiny } else { normal }
 }
 
-/// The version of this crate, which also says whether its limits are tiny.
+/// The version of this crate, with a suffix if its limits are tiny.
 pub const VERSION: &str = if cfg!(feature = "tiny-limits") {
     concat!(env!("CARGO_PKG_VERSION"), "+tiny-limits")
 } else {
@@ -27,11 +26,11 @@ pub const VERSION: &str = if cfg!(feature = "tiny-limits") {
 pub const MESSAGE_MAX: usize = limit(32 << 10, 8 << 10);
 /// Largest piece of user data that travels inside a message, bytes.
 pub const INLINE_MAX: usize = limit(16 << 10, 512);
-/// The number of a link's first message. In a tiny build messages soon exceed 32 bits.
+/// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
 /// The number of the first image of a program.
 pub const FIRST_IMAGE: u32 = limit(1, u32::MAX as usize - 2) as u32;
-/// Parts in which an image travels at most; each has a tag of its own.
+/// Most parts in which an image travels; each has a tag of its own.
 pub const IMAGE_PARTS: usize = limit(32, 1);
 
 // ---- link ------------------------------------------------------------------------
@@ -40,9 +39,9 @@ pub const IMAGE_PARTS: usize = limit(32, 1);
 pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
 /// Receives for messages that are posted ahead.
 pub const POSTED: usize = limit(8, 1);
-/// Messages of up to this many bytes are sent in frames, see `Link::new`.
+/// Largest message that is sent in a frame, bytes, see `Link::new`.
 pub const FRAMED: usize = limit(16 << 10, 6 << 10);
-/// Pieces of one bulk transfer that are under way at once.
+/// Pieces of one bulk transfer that are in transit at once.
 pub const WINDOW: usize = limit(4, 1);
 /// Message buffers kept for reuse, and how many of them only the driving thread can reach.
 pub const SPARE_BUFFERS: usize = limit(64, 2);
@@ -51,18 +50,18 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 
 // ---- host ------------------------------------------------------------------------
 
-/// Unanswered messages of one device from which on a further one waits a moment.
+/// With this many unanswered messages of one device, a further one waits a moment.
 pub const IN_FLIGHT: usize = limit(64, 2);
 
 // ---- device ----------------------------------------------------------------------
 
 /// Threads of a device: one receives, while the others run a kernel each.
 pub const THREADS: usize = limit(32, 4);
-/// Bytes for the names of kernels; a kernel whose name has no room is shown by its address.
+/// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
-/// Printed bytes on their way to the host before a running kernel's further output waits.
+/// With this many printed bytes on their way to the host, a running kernel's further output waits.
 pub const OUTPUT_AHEAD: usize = limit(128 << 10, 8 << 10);
-/// The same for output that a reply must follow.
+/// The same for output that must reach the host before a reply.
 pub const OUTPUT_BEFORE_REPLY: usize = limit(512 << 10, 16 << 10);
-/// The host acknowledges so many printed bytes at a time.
+/// The host acknowledges this many printed bytes at a time.
 pub const OUTPUT_STEP: usize = OUTPUT_AHEAD / 4;

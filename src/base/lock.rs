@@ -1,110 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Locks, and the order in which a thread may take them.
 //!
-//! A thread takes a lock only while every lock that it holds comes before it in [`order`]; so no
-//! two threads can wait for each other. Debug builds check that at every lock. An attempt that
-//! does not wait (`try_lock`) may be made at any time.
+//! A thread takes a lock only if every lock that it holds comes before it in [`order`], so no two
+//! threads can wait for each other. Debug builds check that at every lock. `try_lock` does not wait,
+//! and is allowed at any time.
 //!
-//! Nothing that can take for ever runs under a lock that another thread's progress needs: no
-//! stdio, no code of the user's, no blocking call of MPI's. The exceptions are named in
-//! [`order`].
+//! Nothing that can block forever runs under a lock that another thread's progress needs: no stdio,
+//! no user code, no blocking MPI call. [`order`] names the exceptions.
 //!
-//! Not listed, because they are taken last and for a moment: read-write locks, and the locks of
-//! files that `tests/models.rs` checks.
+//! It does not list read-write locks and the locks of files that `test/rust/models.rs` checks: threads
+//! take these last, and for a moment.
 
+use super::sync;
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
 
-/// The locks in their order, of each side. Those with one number are never held together.
+/// The locks of each side in their order. No thread holds two locks of one number.
 pub mod order {
     // ---- the program's side --------------------------------------------------------
 
-    /// Statistics and trace of the whole program (`Plugin`). Held while devices are asked for
-    /// theirs: only unloading an image and the end of the program wait for that.
+    /// Statistics and trace of the whole program (`Plugin`). Held while the plugin collects those of
+    /// the devices: only unloading an image and the end of the program wait for that.
     pub const WATCH: u8 = 1;
-    /// The same of one device.
+    /// Statistics and trace of one device.
     pub const SEEN: u8 = 2;
-    /// Which device has which image (`Plugin`). Held until all devices were told of a new one.
+    /// Which device has which image (`Plugin`). Held until a new image is announced to all devices.
     pub const SENT_IMAGES: u8 = 3;
     /// The loaded images of a device.
     pub const LOADED_IMAGES: u8 = 4;
-    /// The device memory that is handed out. Held until freed memory is on its way to be
-    /// discarded.
+    /// Allocated device memory. Held until the discard of freed memory is submitted.
     pub const ARENA: u8 = 5;
-    /// What is known of the devices' liveness.
     pub const LIVENESS: u8 = 6;
     /// The message that a queue collects.
     pub const OPEN: u8 = 7;
-    /// The same at the receiving end of a copy between devices, behind the sending one.
+    /// The same at the receiving end of a copy between devices, after the sending one.
     pub const OTHER_END: u8 = 8;
 
     // ---- a device's side -----------------------------------------------------------
 
-    /// Held while libraries are loaded; only the end of the device waits for that.
+    /// Held while libraries and images are loaded: UCX (libucm) writes to the tables of all libraries
+    /// after each `dlopen`, even of one that the dynamic loader is still relocating for another
+    /// thread. Only other images and the end of the device wait for that.
     pub const LOADING: u8 = 9;
-    /// What regions have printed. Held while a reply waits for the program to take it: the
-    /// thread receives meanwhile.
+    /// What regions have printed. Held while a reply waits for the program to take that output; the
+    /// waiting thread receives messages meanwhile.
     pub const OUTPUT: u8 = 10;
 
     // ---- both ----------------------------------------------------------------------
 
-    /// The transport. Whoever holds it drives MPI; others that would use it leave their
-    /// messages in the outbox instead of waiting.
+    /// What a link has brought. A thread holds it while it drives the link and handles what that
+    /// brought; others do not wait for it.
+    pub const INBOX: u8 = 19;
+    /// The transport. Its holder drives MPI; other threads leave their messages in the outbox instead
+    /// of waiting.
     pub const LINK: u8 = 20;
 
     // ---- what the driving thread takes ---------------------------------------------
 
-    /// The messages that a device has not answered (the program's side).
+    /// Unanswered messages of a device (the program's side).
     pub const FLIGHT: u8 = 21;
-    /// The order of messages, and parts of an image that are still to come (a device's side).
+    /// The order of messages (a device's side).
     pub const SCHEDULE: u8 = 21;
-    /// Anything that is held for a moment, while nothing else is locked.
+    /// Any lock that is held for a moment, and under which no other lock is taken.
     pub const LEAF: u8 = 30;
 }
 
-/// A mutex whose place in the [`order`] is a part of its type.
+/// A mutex with its place in the [`order`].
 #[derive(Debug, Default)]
-pub struct Mutex<T, const ORDER: u8>(parking_lot::Mutex<T>);
+pub struct Mutex<T, const ORDER: u8>(sync::Mutex<T>);
 
-/// What a [`Mutex`] protects, as long as it is locked.
-pub struct Guard<'a, T, const ORDER: u8> {
-    value: parking_lot::MutexGuard<'a, T>,
-    _held: Held<ORDER>,
+/// The value of a locked [`Mutex`].
+pub struct Guard<'a, T, const ORDER: u8>(MutexGuard<'a, T>);
+
+impl<'a, T, const ORDER: u8> Guard<'a, T, ORDER> {
+    #[inline]
+    fn new(value: MutexGuard<'a, T>) -> Self {
+        if cfg!(debug_assertions) {
+            HELD.with(|held| held[usize::from(ORDER)].update(|count| count + 1));
+        }
+        Guard(value)
+    }
+}
+
+impl<T, const ORDER: u8> Drop for Guard<'_, T, ORDER> {
+    #[inline]
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            HELD.with(|held| held[usize::from(ORDER)].update(|count| count - 1));
+        }
+    }
 }
 
 impl<T, const ORDER: u8> Mutex<T, ORDER> {
-    /// An unlocked mutex.
     pub const fn new(value: T) -> Mutex<T, ORDER> {
-        Mutex(parking_lot::Mutex::new(value))
+        Mutex(sync::Mutex::new(value))
     }
 
-    /// Waits until no other thread has the lock, and takes it.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> Guard<'_, T, ORDER> {
-        Held::<ORDER>::check();
-        Guard { value: self.0.lock(), _held: Held::new() }
+        self.lock_as()
     }
 
-    /// The same at another place in the order, for the second of two locks that belong together.
+    /// Takes the lock at another place in the order, for the second of two locks that belong together.
+    #[inline]
+    #[track_caller]
     pub fn lock_as<const PLACE: u8>(&self) -> Guard<'_, T, PLACE> {
-        Held::<PLACE>::check();
-        Guard { value: self.0.lock(), _held: Held::new() }
+        check(PLACE);
+        Guard::new(self.0.lock())
     }
 
-    /// Takes the lock unless another thread has it.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T, ORDER>> {
-        Some(Guard { value: self.0.try_lock()?, _held: Held::new() })
+        self.0.try_lock().map(Guard::new)
     }
 
-    /// Takes the lock unless another thread has it for so long.
-    pub fn try_lock_for(&self, patience: std::time::Duration) -> Option<Guard<'_, T, ORDER>> {
-        Some(Guard { value: self.0.try_lock_for(patience)?, _held: Held::new() })
-    }
-
-    /// See [`super::sync::disown`].
-    pub fn disown(&self) {
-        super::sync::disown(&self.0);
+    /// Tries for this long to take the lock.
+    pub fn try_lock_for(&self, patience: Duration) -> Option<Guard<'_, T, ORDER>> {
+        let end = Instant::now() + patience;
+        loop {
+            let guard = self.try_lock();
+            if guard.is_some() || Instant::now() >= end {
+                return guard;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -112,59 +134,30 @@ impl<T, const ORDER: u8> Deref for Guard<'_, T, ORDER> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        &self.value
+        &self.0
     }
 }
 
 impl<T, const ORDER: u8> DerefMut for Guard<'_, T, ORDER> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.value
+        &mut self.0
     }
 }
 
-/// Notes that this thread has a lock; in a release build nothing at all.
-struct Held<const ORDER: u8>;
-
-#[cfg(debug_assertions)]
 thread_local! {
-    /// How many locks this thread holds at each place in the order.
-    static HELD: [std::cell::Cell<u8>; 32] = const { [const { std::cell::Cell::new(0) }; 32] };
+    /// How many locks this thread holds at each place in the order. Not used in a release build.
+    static HELD: [Cell<u8>; 32] = const { [const { Cell::new(0) }; 32] };
 }
 
-#[cfg(debug_assertions)]
-impl<const ORDER: u8> Held<ORDER> {
-    #[track_caller]
-    fn check() {
-        let last = HELD.with(|held| held.iter().rposition(|count| count.get() > 0));
-        assert!(
-            last.is_none_or(|last| last < usize::from(ORDER)),
-            "lock {ORDER} is taken behind lock {}",
-            last.unwrap_or(0)
-        );
-    }
-
-    fn new() -> Held<ORDER> {
-        HELD.with(|held| held[usize::from(ORDER)].update(|count| count + 1));
-        Held
-    }
-}
-
-#[cfg(debug_assertions)]
-impl<const ORDER: u8> Drop for Held<ORDER> {
-    fn drop(&mut self) {
-        HELD.with(|held| held[usize::from(ORDER)].update(|count| count - 1));
-    }
-}
-
-#[cfg(not(debug_assertions))]
-impl<const ORDER: u8> Held<ORDER> {
-    #[inline]
-    fn check() {}
-
-    #[inline]
-    fn new() -> Held<ORDER> {
-        Held
+/// Panics if this thread must not wait for a lock at this place.
+#[inline]
+#[track_caller]
+fn check(order: u8) {
+    if cfg!(debug_assertions)
+        && let Some(last) = HELD.with(|held| held.iter().rposition(|count| count.get() > 0))
+    {
+        assert!(last < usize::from(order), "lock {order} is taken behind lock {last}");
     }
 }
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels, types and signals as people know them.
+//! Names of kernels, types and signals for the user.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 
-/// The longest name that is demangled, in bytes: one that refers to parts of itself again and
-/// again would grow without bounds.
+/// Bytes of the longest demangled name: a name that repeats parts of itself grows without bounds.
 const LONGEST: usize = 8192;
 
-/// Names of different kernels. Where two would look alike, device and number of the source
-/// file stand behind them.
+/// The names of different kernels, with device and number of the source file where two look alike.
 pub fn of_kernels(symbols: &[String]) -> Vec<String> {
     let names: Vec<String> = symbols.iter().map(|s| of_kernel(s)).collect();
     let mut times = HashMap::new();
@@ -22,13 +20,13 @@ pub fn of_kernels(symbols: &[String]) -> Vec<String> {
     symbols.iter().zip(&names).map(name).collect()
 }
 
-/// "main, line 12" for `__omp_offloading_10302_2f6a_main_l12`: the compiler's prefix, device
-/// and number of the source file, the function, the line. Any other name stays as it is.
-pub fn of_kernel(symbol: &str) -> String {
+/// "main, line 12" for `__omp_offloading_10302_2f6a_main_l12`: the compiler's prefix, device and number
+/// of the source file, the function, the line. Other names stay unchanged.
+pub(crate) fn of_kernel(symbol: &str) -> String {
     parts(symbol).unwrap_or_else(|| symbol.to_string())
 }
 
-/// Device and number of the file, and what follows.
+/// Splits a symbol into device and number of the file, and the rest.
 fn split(symbol: &str) -> Option<(&str, &str, &str)> {
     let rest = symbol.strip_prefix("__omp_offloading_")?.trim_start_matches('_');
     let (device, rest) = rest.split_once('_')?;
@@ -46,7 +44,7 @@ fn parts(symbol: &str) -> Option<String> {
         return None;
     }
     let function = demangled(function);
-    // Constructors of globals have one, and the second region of a line.
+    // Constructors of globals have a suffix, and so has the second region of a line.
     let suffix = suffix.trim_start_matches('_');
     Some(if suffix.is_empty() {
         format!("{function}, line {line}")
@@ -80,39 +78,28 @@ impl fmt::Write for Name {
 }
 
 /// "signal SIGKILL" for 9.
-pub fn of_signal(signal: c_int) -> String {
-    let name = match signal {
-        libc::SIGHUP => "HUP",
-        libc::SIGINT => "INT",
-        libc::SIGQUIT => "QUIT",
-        libc::SIGILL => "ILL",
-        libc::SIGTRAP => "TRAP",
-        libc::SIGABRT => "ABRT",
-        libc::SIGBUS => "BUS",
-        libc::SIGFPE => "FPE",
-        libc::SIGKILL => "KILL",
-        libc::SIGSEGV => "SEGV",
-        libc::SIGPIPE => "PIPE",
-        libc::SIGALRM => "ALRM",
-        libc::SIGTERM => "TERM",
-        libc::SIGXCPU => "XCPU",
-        libc::SIGXFSZ => "XFSZ",
-        libc::SIGSYS => "SYS",
-        _ => return format!("signal {signal}"),
-    };
-    format!("signal SIG{name}")
+pub(crate) fn of_signal(signal: c_int) -> String {
+    macro_rules! name {
+        ($($NAME:ident)+) => {
+            match signal {
+                $( libc::$NAME => format!("signal {}", stringify!($NAME)), )+
+                _ => format!("signal {signal}"),
+            }
+        };
+    }
+    name!(SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGSEGV SIGPIPE SIGALRM SIGTERM
+        SIGXCPU SIGXFSZ SIGSYS)
 }
 
-/// "std::runtime_error" for `St13runtime_error`: the name of a type as the Itanium C++ ABI
-/// has it.
-pub fn of_type(symbol: &str) -> String {
+/// "std::runtime_error" for `St13runtime_error`, a type's name in the Itanium C++ ABI.
+pub(crate) fn of_type(symbol: &str) -> String {
     let info = demangle(&format!("_ZTI{symbol}"));
     info.and_then(|text| Some(text.strip_prefix("typeinfo for ")?.to_string())).unwrap_or_else(|| symbol.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{demangled, of_kernel, of_kernels, of_signal, of_type};
+    use super::*;
 
     #[test]
     fn signals_have_names() {
@@ -121,15 +108,14 @@ mod tests {
 
     #[test]
     fn types_are_named_as_in_the_source() {
-        for (symbol, name) in
-            [("i", "int"), ("St13runtime_error", "std::runtime_error"), ("PKc", "char const*"), ("?", "?")]
-        {
-            assert_eq!(of_type(symbol), name);
-        }
+        assert_eq!(
+            ["i", "St13runtime_error", "PKc", "?"].map(of_type),
+            ["int", "std::runtime_error", "char const*", "?"]
+        );
     }
 
     #[test]
-    fn kernels_are_told_by_function_and_line() {
+    fn kernels_are_named_by_function_and_line() {
         for (symbol, name) in [
             ("__omp_offloading_10302_2f6a_main_l12", "main, line 12"),
             ("__omp_offloading_fd00_1a_a_long_l_name_l7", "a_long_l_name, line 7"),
@@ -144,7 +130,7 @@ mod tests {
 
     #[test]
     fn names_that_double_themselves_stay() {
-        // f(a<int>, a<a<int>, a<int>>, …): each parameter has the one before twice.
+        // f(a<int>, a<a<int>, a<int>>, …): each parameter contains the one before twice.
         let mut symbol = String::from("_Z1f1aIiE");
         assert_eq!(demangled(&(symbol.clone() + "S_IS0_S0_E")), "f(a<int>, a<a<int>, a<int> >)");
         for last in "0123456789ABCDEFGHIJKLMNOPQRST".chars() {
@@ -162,10 +148,8 @@ mod tests {
 
     #[test]
     fn other_names_stay() {
-        for symbol in
-            ["", "saxpy", "at 0x1234", "__omp_offloading_", "__omp_offloading_xy_1_main_l3", "__omp_offloading_1_2_l3"]
-        {
-            assert_eq!(of_kernel(symbol), symbol);
-        }
+        let none =
+            ["", "f", "at 0x1234", "__omp_offloading_", "__omp_offloading_xy_1_main_l3", "__omp_offloading_1_2_l3"];
+        assert_eq!(none.map(of_kernel), none);
     }
 }

@@ -1,194 +1,309 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The environment variables of this project; the table in the README describes them.
+//! The environment variables of this project, in one table that generates errors, documentation and
+//! manual pages.
 
 use crate::base::{Error, Result};
-use std::ffi::OsString;
+use Preset::{Unset, Value};
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most devices behind one rank.
 pub const WORKERS_MAX: u32 = 128;
-/// Values of [`Settings::fragment`]: MPI counts in `int`.
+/// Values of [`Settings::fragment`]: MPI's counts are `int`.
 pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;
 
-/// What the names of all variables begin with.
 const PREFIX: &str = "OMPTARGET_MPI_";
-/// The names of all variables, without what they begin with.
-pub const NAMES: [&str; 14] = [
-    "BIND",
-    "DEVICES",
-    "DEVICES_PER_RANK",
-    "FRAGMENT_SIZE",
-    "HEARTBEAT",
-    "HOSTS",
-    "JOURNAL",
-    "KERNEL_TIMEOUT",
-    "MEMORY",
-    "SPARES",
-    "START_TIMEOUT",
-    "STATS",
-    "TRACE",
-    "TRACE_EVENTS",
-];
 
-/// No setting: the device executable sets this for a program that it becomes, so that the program
+/// Not a setting: a device executable that replaces itself by a program sets this, so that the program
 /// knows that the other ranks of its job are devices.
-pub const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
+pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 
-/// Everything a user can set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `OMPTARGET_MPI_BIND`.
-    pub bind: Bind,
-    /// `OMPTARGET_MPI_START_TIMEOUT`, seconds: how long to wait for all ranks at start.
-    pub start_timeout: Duration,
-    /// `OMPTARGET_MPI_HEARTBEAT`, seconds: how long a device that owes an answer may be silent
-    /// before it is asked whether it is there, and then again; 0: for ever.
-    pub heartbeat: Duration,
-    /// `OMPTARGET_MPI_MEMORY`, bytes: a device's memory; its share of the node's if unset.
-    pub memory: Option<u64>,
-    /// `OMPTARGET_MPI_KERNEL_TIMEOUT`, seconds: how long a kernel may run.
-    pub kernel_timeout: Option<Duration>,
-    /// `OMPTARGET_MPI_FRAGMENT_SIZE`, bytes: the largest piece of one large transfer.
-    pub fragment: u64,
-    /// `OMPTARGET_MPI_STATS=1`: tell at the end what happened on each device.
-    pub stats: bool,
-    /// `OMPTARGET_MPI_TRACE`: the file to write a trace to.
-    pub trace: Option<PathBuf>,
-    /// `OMPTARGET_MPI_TRACE_EVENTS`: how many events of each device a trace has at most.
-    pub trace_events: u64,
-    /// `OMPTARGET_MPI_DEVICES`: how many devices a program spawns that was started alone or
-    /// uses MPI itself.
-    pub devices: Option<usize>,
-    /// `OMPTARGET_MPI_DEVICES_PER_RANK`: devices behind each rank; more than one, or spares,
-    /// are worker processes.
-    pub devices_per_rank: u32,
-    /// `OMPTARGET_MPI_SPARES`: how often a device that was lost is brought back.
-    pub spares: u32,
-    /// `OMPTARGET_MPI_JOURNAL`, bytes: what is kept to bring a device back before it is
-    /// copied.
-    pub journal: u64,
-    /// `OMPTARGET_MPI_HOSTS`: where, as the MPI's spawning wants it (`a:2,b`).
-    pub hosts: Option<String>,
+/// A process that reads a variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Program,
+    Device,
+    Launcher,
+    /// The program; only the plugin of LLVM 19 and later (`cmake/offload-plugin`) acts on it.
+    OffloadPlugin,
 }
 
-/// The variables of this process that mean something to a device, for processes that do not
-/// inherit them. One whose value is no text is not taken along.
-pub fn for_devices() -> Vec<(String, String)> {
+/// What holds if a variable is not set.
+#[derive(Clone, Copy)]
+pub(crate) enum Preset {
+    /// The same as with this value.
+    Value(&'static str),
+    /// What this text describes; no value expresses it.
+    Unset(&'static str),
+}
+
+/// A row of the table.
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) values: String,
+    pub(crate) default: Preset,
+    pub(crate) read_by: &'static [Reader],
+    pub(crate) meaning: &'static str,
+}
+
+/// Defines the settings: [`Settings`] and how it is read, [`NAMES`] and [`table`].
+macro_rules! settings {
+    ($(
+        $NAME:ident $field:ident: $Type:ty, read by $($reader:ident),+ {
+            values: $values:expr,
+            default: $default:expr,
+            meaning: $meaning:literal,
+        }
+    )+) => {
+        /// The names of all variables without their prefix.
+        pub const NAMES: [&str; [$(stringify!($NAME)),+].len()] = [$(stringify!($NAME)),+];
+
+        /// Everything a user can set.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $( #[doc = concat!("`OMPTARGET_MPI_", stringify!($NAME), "`: ", $meaning)] pub $field: $Type, )+
+        }
+
+        impl Settings {
+            /// Reads the variables, of which `get` returns the values by name.
+            pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
+                Ok(Settings {
+                    $( $field: $values.read(concat!("OMPTARGET_MPI_", stringify!($NAME)), &get, $default)?, )+
+                })
+            }
+        }
+
+        pub(crate) fn table() -> Vec<Setting> {
+            vec![$( Setting {
+                name: concat!("OMPTARGET_MPI_", stringify!($NAME)),
+                values: $values.text,
+                default: $default,
+                read_by: &[$(Reader::$reader),+],
+                meaning: $meaning,
+            } ),+]
+        }
+    };
+}
+
+settings! {
+    MEMORY memory: Option<u64>, read by Program {
+        values: whole(1 << 20..=1 << 44, Some),
+        default: Unset("the device's share of its node's memory, or of the smallest limit of its cgroups if that is less"),
+        meaning: "Sets the bytes of memory of each device.",
+    }
+    DEVICES devices: Option<usize>, read by Program {
+        values: whole(1..=65_536, |n| Some(n as usize)),
+        default: Unset("no devices are spawned"),
+        meaning: "Sets the number of devices that a program spawns if it was started alone or uses MPI itself.",
+    }
+    HOSTS hosts: Option<String>, read by Program {
+        values: hosts(),
+        default: Unset("each rank's own host"),
+        meaning: "Names the hosts for spawned devices; the ranks take their devices from the list in turn. \
+            A number counts devices, a host without one has one rank, and `mpirun` must know these hosts too.",
+    }
+    HOST_DEVICES host_devices: bool, read by OffloadPlugin {
+        values: switch(),
+        default: Value("0"),
+        meaning: "`1` adds LLVM's host devices after the MPI devices (LLVM 19 and later).",
+    }
+    BIND bind: Bind, read by Program, Device {
+        values: words(&[("share", Bind::Share), ("node", Bind::Node), ("inherit", Bind::Inherit)]),
+        default: Value("share"),
+        meaning: "`share` binds each device to its share of its node's cores if these suffice for all processes, \
+            and does not bind the program. \
+            `node` lets all processes use every core that the launcher's own process may use; \
+            `inherit` keeps the launcher's binding.",
+    }
+    START_TIMEOUT start_timeout: Duration, read by Program, Device {
+        values: whole(1..=86_400, Duration::from_secs),
+        default: Value("60"),
+        meaning: "Sets how many seconds a process waits at start for all others.",
+    }
+    KERNEL_TIMEOUT kernel_timeout: Option<Duration>, read by Device {
+        values: seconds(),
+        default: Value("0"),
+        meaning: "Limits the time that a kernel may run; `0` sets no limit. \
+            A kernel that exceeds the limit counts as crashed, and its device is lost.",
+    }
+    HEARTBEAT heartbeat: Duration, read by Program, Device, Launcher {
+        values: whole(0..=86_400, Duration::from_secs),
+        default: Value("5"),
+        meaning: "Sets after how many seconds of silence a waiting program asks a device whether it is alive, \
+            and after how many more it ends the job (six times as many on the program's own node). \
+            `0` waits forever, as a debugger that stops devices needs, unless the device is seen to have exited.",
+    }
+    DEVICES_PER_RANK devices_per_rank: u32, read by Program, Device, Launcher {
+        values: whole(1..=u64::from(WORKERS_MAX), |n| n as u32),
+        default: Value("1"),
+        meaning: "Sets the number of devices behind each device rank; \
+            several are worker processes, each with its share of the rank's cores and memory. \
+            `OMPTARGET_MPI_DEVICES` and `llvm-offload-mpirun -n` count devices and must be multiples of it.",
+    }
+    SPARES spares: u32, read by Device {
+        values: whole(0..=1 << 20, |n| n as u32),
+        default: Value("0"),
+        meaning: "Sets how often a rank replaces a device whose process crashes or is killed.",
+    }
+    JOURNAL journal: u64, read by Device {
+        values: whole(0..=1 << 44, |n| n),
+        default: Value("256M"),
+        meaning: "Limits the bytes that a rank with spares keeps to bring a replacement up to date; \
+            at the limit it checkpoints the device. \
+            `0` checkpoints the device whenever it is quiescent, before the program gets its results.",
+    }
+    FRAGMENT_SIZE fragment: u64, read by Program {
+        values: whole(FRAGMENTS, |n| n),
+        default: Value("16M"),
+        meaning: "Sets the bytes of the largest piece of a large transfer.",
+    }
+    STATS stats: bool, read by Program {
+        values: switch(),
+        default: Value("0"),
+        meaning: "`1` prints a table of each device to stderr when the program exits: regions, bytes and time each \
+            way, messages, waits, peak memory, and what took most time.",
+    }
+    TRACE trace: Option<PathBuf>, read by Program {
+        values: file(),
+        default: Unset("no trace"),
+        meaning: "Names the file to write a trace to, for chrome://tracing or Perfetto; only its owner can read it. \
+            A relative name counts from the directory in which the program was started, \
+            and `%p` in the name stands for the process id.",
+    }
+    TRACE_EVENTS trace_events: u64, read by Program {
+        values: whole(1..=1 << 30, |n| n),
+        default: Value("1M"),
+        meaning: "Limits the events, of about 50 bytes, that the program keeps of each device, and each device of \
+            itself. Further events are dropped with a warning.",
+    }
+}
+
+type Parse<T> = dyn Fn(&OsStr) -> Option<T>;
+
+/// The allowed values of a variable.
+struct Values<T> {
+    /// In Markdown.
+    text: String,
+    /// What an error says about any other value.
+    refusal: String,
+    parse: Box<Parse<T>>,
+}
+
+impl<T: Default> Values<T> {
+    fn new(text: &str, refusal: &str, parse: impl Fn(&OsStr) -> Option<T> + 'static) -> Self {
+        Values { text: text.into(), refusal: refusal.into(), parse: Box::new(parse) }
+    }
+
+    fn read(&self, name: &str, get: &impl Fn(&str) -> Option<OsString>, default: Preset) -> Result<T> {
+        let text = match (get(name), default) {
+            (Some(text), _) => text,
+            (None, Value(text)) => text.into(),
+            (None, Unset(_)) => return Ok(T::default()),
+        };
+        (self.parse)(&text).ok_or_else(|| Error::new(format!("{name}={} {}", text.to_string_lossy(), self.refusal)))
+    }
+}
+
+/// A whole number with an optional suffix K, M or G (powers of 1024).
+fn whole<T: Default + 'static>(range: RangeInclusive<u64>, value: fn(u64) -> T) -> Values<T> {
+    let (min, max) = (*range.start(), *range.end());
+    let short = |n: u64| match n {
+        n if n >= 1 << 30 && n.is_multiple_of(1 << 30) => format!("{}G", n >> 30),
+        n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{}M", n >> 20),
+        n => n.to_string(),
+    };
+    let text = format!("whole number from {} to {}", short(min), short(max));
+    let refusal = format!("is not a whole number from {min} to {max} (suffixes K, M, G)");
+    Values::new(&text, &refusal, move |text| {
+        let text = text.to_str()?.trim();
+        let (digits, shift) = match text.char_indices().last() {
+            Some((i, 'K' | 'k')) => (&text[..i], 10),
+            Some((i, 'M' | 'm')) => (&text[..i], 20),
+            Some((i, 'G' | 'g')) => (&text[..i], 30),
+            _ => (text, 0),
+        };
+        digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|n| range.contains(n)).map(value)
+    })
+}
+
+/// Seconds, possibly fractional; 0 means no limit.
+fn seconds() -> Values<Option<Duration>> {
+    let text = "`0`, or a number of seconds from 0.001 to 1000000000";
+    let refusal = "is neither 0 nor a number of seconds from 0.001 to 1000000000";
+    Values::new(text, refusal, |text| match text.to_str()?.trim().parse::<f64>() {
+        Ok(0.0) => Some(None),
+        Ok(n) if (0.001..=1e9).contains(&n) => Some(Some(Duration::from_secs_f64(n))),
+        _ => None,
+    })
+}
+
+fn switch() -> Values<bool> {
+    Values::new("`0` or `1`", "is neither 0 nor 1", |text| match text.to_str()?.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    })
+}
+
+fn words<T: Default + Copy>(words: &'static [(&'static str, T)]) -> Values<T> {
+    let list = |quote: char| words.iter().map(|w| format!("{quote}{}{quote}", w.0)).collect::<Vec<_>>().join(", ");
+    let refusal = format!("is none of {}", list('\''));
+    Values::new(&list('`'), &refusal, |text| Some(words.iter().find(|w| text == w.0)?.1))
+}
+
+// An empty value counts as unset, as usual for files.
+
+fn file() -> Values<Option<PathBuf>> {
+    Values::new("file name", "", |text| Some((!text.is_empty()).then(|| text.into())))
+}
+
+fn hosts() -> Values<Option<String>> {
+    let text = "list of hosts, such as `a:2,b`";
+    Values::new(text, "", |text| Some((!text.is_empty()).then(|| text.to_string_lossy().into_owned())))
+}
+
+/// True if target regions must run in the program itself.
+pub(crate) fn offloading_is_disabled() -> bool {
+    std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled"))
+}
+
+/// The variables of this process that concern devices, for devices that do not inherit them. Omits
+/// values that are not UTF-8.
+pub(crate) fn for_devices() -> Vec<(String, String)> {
     const PREFIXES: [&str; 4] = ["OMP_", "KMP_", "OMPTARGET_", "LIBOMPTARGET_"];
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     texts.filter(|(name, _)| PREFIXES.iter().any(|p| name.starts_with(p))).collect()
 }
 
-/// What processes are bound to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The cores that processes are bound to, see `OMPTARGET_MPI_BIND` in the table.
+#[allow(missing_docs, reason = "the table explains them")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bind {
-    /// `share`: each device to its share of its node's cores, if there are enough for all
-    /// processes; the program to none.
+    #[default]
     Share,
-    /// `node`: nothing; all may use every core that the launcher's own process may.
     Node,
-    /// `inherit`: what the launcher bound them to.
     Inherit,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            bind: Bind::Share,
-            start_timeout: Duration::from_secs(60),
-            heartbeat: Duration::from_secs(5),
-            memory: None,
-            kernel_timeout: None,
-            fragment: 16 << 20,
-            devices: None,
-            devices_per_rank: 1,
-            spares: 0,
-            journal: 256 << 20,
-            hosts: None,
-            stats: false,
-            trace: None,
-            trace_events: 1 << 20,
-        }
-    }
-}
-
 impl Settings {
-    /// Reads the process's environment. To be called early: the name of a file counts from the
-    /// current directory, which a program may change.
-    ///
-    /// # Errors
-    /// A value that makes no sense; the text names the variable and the allowed range.
-    pub fn from_env() -> Result<Settings> {
+    /// Reads the process's environment. Call it early: the name of a file is relative to the current
+    /// directory, which a program may change.
+    pub(crate) fn from_env() -> Result<Settings> {
         let settings = Self::read(|name| std::env::var_os(name))?;
         let trace = settings.trace.map(|file| std::path::absolute(&file).unwrap_or(file));
         Ok(Settings { trace, ..settings })
     }
 
-    /// Reads variables that `get_os` knows by name.
-    ///
-    /// # Errors
-    /// As [`Settings::from_env`].
-    pub fn read(get_os: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
-        let mut s = Settings::default();
-        let get = |name: &str| get_os(name).map(|v| v.to_string_lossy().into_owned());
-        if let Some(v) = get("OMPTARGET_MPI_BIND") {
-            s.bind = match v.as_str() {
-                "share" => Bind::Share,
-                "node" => Bind::Node,
-                "inherit" => Bind::Inherit,
-                _ => return Err(Error::new(format!("OMPTARGET_MPI_BIND={v} is none of 'share', 'node', 'inherit'"))),
-            };
-        }
-        if let Some(n) = size(&get, "OMPTARGET_MPI_START_TIMEOUT", 1, 86_400)? {
-            s.start_timeout = Duration::from_secs(n);
-        }
-        if let Some(n) = size(&get, "OMPTARGET_MPI_HEARTBEAT", 0, 86_400)? {
-            s.heartbeat = Duration::from_secs(n);
-        }
-        s.memory = size(&get, "OMPTARGET_MPI_MEMORY", 1 << 20, 1 << 44)?;
-        s.kernel_timeout = seconds(&get, "OMPTARGET_MPI_KERNEL_TIMEOUT")?;
-        if let Some(n) = size(&get, "OMPTARGET_MPI_FRAGMENT_SIZE", *FRAGMENTS.start(), *FRAGMENTS.end())? {
-            s.fragment = n;
-        }
-        if let Some(v) = get("OMPTARGET_MPI_STATS") {
-            s.stats = match v.trim() {
-                "1" => true,
-                "0" => false,
-                _ => return Err(Error::new(format!("OMPTARGET_MPI_STATS={v} is neither 0 nor 1"))),
-            };
-        }
-        // Set to nothing is not set, as usual for files.
-        s.trace = get_os("OMPTARGET_MPI_TRACE").filter(|v| !v.is_empty()).map(PathBuf::from);
-        if let Some(n) = size(&get, "OMPTARGET_MPI_TRACE_EVENTS", 1, 1 << 30)? {
-            s.trace_events = n;
-        }
-        s.devices = size(&get, "OMPTARGET_MPI_DEVICES", 1, 65_536)?.map(|n| n as usize);
-        if let Some(n) = size(&get, "OMPTARGET_MPI_DEVICES_PER_RANK", 1, u64::from(WORKERS_MAX))? {
-            s.devices_per_rank = n as u32;
-        }
-        if let Some(n) = size(&get, "OMPTARGET_MPI_SPARES", 0, 1 << 20)? {
-            s.spares = n as u32;
-        }
-        if let Some(n) = size(&get, "OMPTARGET_MPI_JOURNAL", 0, 1 << 44)? {
-            s.journal = n;
-        }
-        s.hosts = get("OMPTARGET_MPI_HOSTS").filter(|h| !h.is_empty());
-        Ok(s)
-    }
-
     /// True if devices are worker processes.
-    pub fn has_workers(&self) -> bool {
+    pub(crate) fn has_workers(&self) -> bool {
         self.devices_per_rank > 1 || self.spares > 0
     }
 
-    /// How many ranks so many devices are.
-    ///
-    /// # Errors
-    /// They do not fill their ranks.
-    pub fn ranks_of(&self, devices: u32) -> Result<u32> {
+    /// The number of ranks for these devices; an error if they do not fill their ranks.
+    pub(crate) fn ranks_of(&self, devices: u32) -> Result<u32> {
         let each = self.devices_per_rank;
         if devices.is_multiple_of(each) {
             return Ok(devices / each);
@@ -196,8 +311,8 @@ impl Settings {
         Err(Error::new(format!("{devices} devices can't be {each} to a rank (OMPTARGET_MPI_DEVICES_PER_RANK)")))
     }
 
-    /// True if the environment names any variable that only a user of MPI devices sets.
-    pub fn any_set() -> bool {
+    /// True if the environment has any variable that only a user of MPI devices sets.
+    pub(crate) fn any_set() -> bool {
         set_names().next().is_some()
     }
 }
@@ -207,95 +322,106 @@ fn set_names() -> impl Iterator<Item = String> {
     names.filter(|name| name.starts_with(PREFIX) && name != WITH_DEVICES)
 }
 
-/// Variables of the environment that look like settings and are none, as those with a letter wrong.
-pub fn unknown() -> impl Iterator<Item = String> {
+/// Variables of the environment with the prefix of settings that are not settings, such as misspelled ones.
+pub(crate) fn unknown() -> impl Iterator<Item = String> {
     set_names().filter(|name| !NAMES.contains(&&name[PREFIX.len()..]))
-}
-
-/// A whole number with an optional suffix K, M or G (powers of 1024) within `min..=max`.
-fn size(get: &impl Fn(&str) -> Option<String>, name: &str, min: u64, max: u64) -> Result<Option<u64>> {
-    let Some(text) = get(name) else { return Ok(None) };
-    let (digits, shift) = match text.trim().char_indices().last() {
-        Some((i, 'K' | 'k')) => (&text.trim()[..i], 10),
-        Some((i, 'M' | 'm')) => (&text.trim()[..i], 20),
-        Some((i, 'G' | 'g')) => (&text.trim()[..i], 30),
-        _ => (text.trim(), 0),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift))
-        .filter(|n| (min..=max).contains(n))
-        .map(Some)
-        .ok_or_else(|| {
-            Error::new(format!("{name}={text} is not a whole number from {min} to {max} (suffixes K, M, G)"))
-        })
-}
-
-/// Seconds, not necessarily whole; 0 is none.
-fn seconds(get: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<Duration>> {
-    const RANGE: std::ops::RangeInclusive<f64> = 0.001..=1e9;
-    let Some(text) = get(name) else { return Ok(None) };
-    match text.trim().parse::<f64>() {
-        Ok(0.0) => Ok(None),
-        Ok(n) if RANGE.contains(&n) => Ok(Some(Duration::from_secs_f64(n))),
-        _ => Err(Error::new(format!("{name}={text} is neither 0 nor a number of seconds from 0.001 to 1000000000"))),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Settings> {
-        Settings::read(|name| pairs.iter().find(|p| p.0 == name).map(|p| p.1.into()))
+    impl Default for Settings {
+        fn default() -> Self {
+            Settings::read(|_| None).expect("the defaults are allowed values")
+        }
+    }
+
+    const TABLE: &str = "docs/configuration.md";
+    const BEGIN: &str = "<!-- settings: begin -->\n";
+    const END: &str = "<!-- settings: end -->\n";
+
+    fn markdown() -> String {
+        let row = |s: Setting| {
+            let default = match s.default {
+                Value(text) => format!("`{text}`"),
+                Unset(text) => text.into(),
+            };
+            format!("| `{}` | {default} | {} | {} |\n", s.name, s.values, s.meaning)
+        };
+        let head = "| Variable | Default | Values | Meaning |\n| --- | --- | --- | --- |\n";
+        table().into_iter().map(row).fold(head.into(), |all: String, row| all + &row)
     }
 
     #[test]
-    fn nothing_set_gives_the_defaults() {
-        assert_eq!(read(&[]).unwrap(), Settings::default());
+    fn the_documented_table_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = text.split_once(BEGIN).expect("a line where the table begins");
+        let (_, after) = rest.split_once(END).expect("a line where the table ends");
+        let generated = [before, BEGIN, &markdown(), END, after].concat();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &generated).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap() == generated,
+            "{TABLE} differs from src/base/settings.rs; to update it: UPDATE_DOCS=1 cargo test --lib settings"
+        );
+    }
+
+    fn read(name: &str, value: &str) -> Result<Settings> {
+        Settings::read(|variable| (variable.strip_prefix(PREFIX) == Some(name)).then(|| value.into()))
     }
 
     #[test]
-    fn sizes_take_suffixes() {
-        assert_eq!(read(&[("OMPTARGET_MPI_MEMORY", "3G")]).unwrap().memory, Some(3 << 30));
-        assert_eq!(read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", " 64k ")]).unwrap().fragment, 65536);
+    fn what_is_not_set_has_its_default() {
+        let s = Settings::default();
+        assert_eq!((s.bind, s.fragment, s.journal, s.trace_events), (Bind::Share, 16 << 20, 256 << 20, 1 << 20));
+        assert_eq!((s.start_timeout, s.heartbeat), (Duration::from_secs(60), Duration::from_secs(5)));
+        assert_eq!((s.devices, s.devices_per_rank, s.spares, s.hosts), (None, 1, 0, None));
+        assert_eq!((s.memory, s.kernel_timeout, s.stats, s.trace), (None, None, false, None));
     }
 
     #[test]
-    fn times_need_not_be_whole() {
-        let limit = |v| read(&[("OMPTARGET_MPI_KERNEL_TIMEOUT", v)]).unwrap().kernel_timeout;
-        assert_eq!(limit(" 0.5"), Some(Duration::from_millis(500)));
-        assert_eq!((limit("60"), limit("0")), (Some(Duration::from_secs(60)), None));
-    }
-
-    #[test]
-    fn the_heartbeat_can_be_switched_off() {
-        assert_eq!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0")]).unwrap().heartbeat, Duration::ZERO);
-        assert!(read(&[("OMPTARGET_MPI_HEARTBEAT", "0.5")]).is_err());
-    }
-
-    #[test]
-    fn statistics_and_traces_are_switched_on() {
-        let s =
-            read(&[("OMPTARGET_MPI_STATS", "1"), ("OMPTARGET_MPI_TRACE", "a b"), ("OMPTARGET_MPI_TRACE_EVENTS", "2k")]);
-        let wanted = Settings { stats: true, trace: Some("a b".into()), trace_events: 2048, ..Settings::default() };
-        assert_eq!(s.unwrap(), wanted);
-        assert_eq!(read(&[("OMPTARGET_MPI_STATS", "0"), ("OMPTARGET_MPI_TRACE", "")]).unwrap(), Settings::default());
+    fn values_are_read() {
+        let of = Settings::default;
+        for (name, value, wanted) in [
+            ("MEMORY", "3G", Settings { memory: Some(3 << 30), ..of() }),
+            ("FRAGMENT_SIZE", " 64k ", Settings { fragment: 65536, ..of() }),
+            ("KERNEL_TIMEOUT", " 0.5", Settings { kernel_timeout: Some(Duration::from_millis(500)), ..of() }),
+            ("KERNEL_TIMEOUT", "60", Settings { kernel_timeout: Some(Duration::from_secs(60)), ..of() }),
+            ("KERNEL_TIMEOUT", "0", of()),
+            ("HEARTBEAT", "0", Settings { heartbeat: Duration::ZERO, ..of() }),
+            ("STATS", "1", Settings { stats: true, ..of() }),
+            ("STATS", "0", of()),
+            ("TRACE", "a b", Settings { trace: Some("a b".into()), ..of() }),
+            ("TRACE", "", of()),
+            ("TRACE_EVENTS", "2k", Settings { trace_events: 2048, ..of() }),
+        ] {
+            assert_eq!(read(name, value).unwrap(), wanted, "{name}={value}");
+        }
     }
 
     #[test]
     fn nonsense_is_refused_with_the_range() {
-        for bad in ["", "-1", "12x", "0", "K", "99999999999999999999", "17179869184G", "1é"] {
-            let e = read(&[("OMPTARGET_MPI_FRAGMENT_SIZE", bad)]).unwrap_err();
-            assert!(e.to_string().contains("4096 to 1073741824"), "{bad}: {e}");
+        for (name, values, range) in [
+            (
+                "FRAGMENT_SIZE",
+                &["", "-1", "12x", "0", "K", "99999999999999999999", "17179869184G", "1é"][..],
+                "4096 to 1073741824",
+            ),
+            ("KERNEL_TIMEOUT", &["", "x", "-1", "0.0001", "nan", "inf", "1K"], "0.001 to 1000000000"),
+            ("HEARTBEAT", &["0.5"], "0 to 86400"),
+            ("BIND", &["core"], "'node'"),
+            ("STATS", &["yes"], "neither 0 nor 1"),
+            ("HOST_DEVICES", &["4"], "neither 0 nor 1"),
+            ("TRACE_EVENTS", &["0"], "1 to 1073741824"),
+        ] {
+            for bad in values {
+                let e = read(name, bad).unwrap_err().to_string();
+                assert!(e.contains(range), "{bad}: {e}");
+            }
         }
-        for bad in ["", "x", "-1", "0.0001", "nan", "inf", "1K"] {
-            let e = read(&[("OMPTARGET_MPI_KERNEL_TIMEOUT", bad)]).unwrap_err();
-            assert!(e.to_string().contains("0.001 to 1000000000"), "{bad}: {e}");
-        }
-        assert!(read(&[("OMPTARGET_MPI_BIND", "core")]).is_err());
-        assert!(read(&[("OMPTARGET_MPI_STATS", "yes")]).is_err());
-        assert!(read(&[("OMPTARGET_MPI_TRACE_EVENTS", "0")]).is_err());
     }
 }

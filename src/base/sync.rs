@@ -1,18 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What protocols between threads are made of, where they stand in files of their own:
-//! `tests/models.rs` includes those files over a model checker's versions of these.
+//! What protocols between threads are made of. `test/rust/models.rs` includes their files with a model
+//! checker's versions of these.
 
-pub use parking_lot::Mutex;
 pub use std::hint::spin_loop;
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub use std::thread::{Thread, current, park, park_timeout};
 
-/// In a process made by `fork`, by its only thread, which has not locked this: frees a lock
-/// that another thread has waited for, was given when it was unlocked here, and will not
-/// unlock, as it is not here.
-pub fn disown<T>(lock: &Mutex<T>) {
-    while lock.is_locked() {
-        // SAFETY: no thread of this process has a guard of it.
-        unsafe { lock.force_unlock() };
+use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+/// The standard library's mutex without poisoning. Its state is one word of its own, so after a `fork`
+/// the thread that had locked it can unlock it. (parking_lot's locks share a table, which another thread
+/// could have locked at the `fork`.)
+#[derive(Debug, Default)]
+pub struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(std::sync::Mutex::new(value))
+    }
+
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// The standard library's read-write lock, also without poisoning.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(std::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device executable: one rank of it is one OpenMP device, or several.
 
-use omptarget_mpi::device_main::{registration, threads};
+use omptarget_mpi::device_main::backend::cpu::{registration, threads};
 use std::ffi::{c_char, c_int, c_void};
 
 fn main() -> std::process::ExitCode {
-    omptarget_mpi::device_main::main()
+    #[cfg(feature = "workers")]
+    let workers = Some(&omptarget_mpi::workers::entry::WORKERS);
+    #[cfg(not(feature = "workers"))]
+    let workers = None;
+    omptarget_mpi::device_main::main(workers)
 }
 
-// These come before the system's for all libraries of this process, those of images too. Here and
-// not in the library, which is loaded into programs.
+// The dynamic loader prefers these to the system's functions for all libraries of this process, also
+// for images. They are not in the library, because programs load that too.
 
 /// See [`threads`].
-///
-/// # Safety
-/// As the system's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
+unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
     start: threads::Start,
@@ -27,21 +28,15 @@ pub unsafe extern "C" fn pthread_create(
 }
 
 /// See [`registration`].
-///
-/// # Safety
-/// As the system's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { registration::open(name, flags, mode) }
 }
 
 /// See [`registration`].
-///
-/// # Safety
-/// As the system's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
+unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { registration::unlink(name) }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! `--check`: what the launcher wants to know of this host.
+//! `--check`: reports to the launcher what this host has.
 
-use super::image;
-use crate::base::node;
+use super::backend::cpu::image;
+use crate::sys::node;
 use crate::wire::check::{LIBRARY, MARK, NODE, VERSION};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Prints the answer; `libraries` are of the form NAME=PATH.
-pub fn run(version: &str, libraries: &[String]) {
+/// Prints the report; `libraries` have the form NAME=PATH.
+pub(super) fn run(version: &str, libraries: &[String]) {
     println!("{MARK}{VERSION} {version}");
     let gib = node::memory() as f64 / f64::from(1 << 30);
     println!("{MARK}{NODE} {}: {} cores, {gib:.1} GiB of memory", node::host_name(), node::cores().len());

@@ -1,34 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What regions print: kept in memory until the host takes it.
+//! Output of regions, kept in memory until the host takes it.
 //!
-//! Standard output and error are files in memory, not pipes: a print never blocks, what
-//! was printed before a crash is still there, and whether there is anything new costs a
-//! load from a mapped page instead of a system call after every region. Behind the end
-//! of the file that page holds zeros; a byte that is not zero is new output. (Text that
-//! begins with a NUL byte is noticed when the device is idle for some microseconds.)
+//! Standard output and error are files in memory instead of pipes. A print never blocks, and output
+//! from before a crash survives. To check for new output after each region costs a load from a mapped
+//! page instead of a system call: past the end of the file that page holds zeros, so a non-zero byte
+//! is new output. (Output that begins with a NUL byte is noticed when the device idles for some
+//! microseconds.)
+//!
+//! The host acknowledges what it has written. The amount of unacknowledged output is bounded.
 
-use crate::base::node::memfd;
+use super::host::Host;
+use crate::base::limits::OUTPUT_AHEAD;
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
+use crate::sys::node::memfd;
 use crate::wire::MESSAGE_MAX;
-use crate::wire::reply::Stream;
+use crate::wire::reply::{self, Stream};
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
+use rustix::stdio::{dup2_stderr, dup2_stdout};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
-/// A line of no more than this many bytes is written at once.
+/// A line of at most this many bytes is written at once.
 const LINE_MAX: usize = 64 << 10;
-/// Bytes that were taken are given back to the system in steps of this.
+/// Bytes that were taken are returned to the system in steps of this size.
 const STEP: u64 = 1 << 20;
 
-/// The two streams of this process.
-pub struct Output {
-    sinks: [Sink; 2],
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    fn ftrylockfile(file: *mut libc::FILE) -> std::ffi::c_int;
+    fn funlockfile(file: *mut libc::FILE);
 }
 
-/// One of the standard streams.
+/// What regions print, and how much of it the host has not written yet.
+pub(crate) struct Output {
+    sinks: Mutex<[Sink; 2], { order::OUTPUT }>,
+    /// Bytes that were sent, and that the host has written.
+    printed: AtomicU64,
+    written: AtomicU64,
+}
+
 struct Sink {
     stream: Stream,
     file: File,
@@ -40,101 +56,109 @@ struct Sink {
 }
 
 impl Output {
-    /// Files in memory that nobody prints to yet.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Files in memory, without redirecting anything to them.
     pub fn empty() -> Result<Output> {
-        Ok(Output { sinks: [Sink::new(Stream::Out)?, Sink::new(Stream::Err)?] })
+        let sinks = Mutex::new([Sink::new(Stream::Out)?, Sink::new(Stream::Err)?]);
+        Ok(Output { sinks, printed: AtomicU64::new(0), written: AtomicU64::new(0) })
     }
 
-    /// Puts files in memory in the place of descriptors 1 and 2; returns the old
-    /// standard error, for messages of the device itself.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages.
     pub fn capture() -> Result<(Output, File)> {
-        // SAFETY: dup of an open descriptor; the copy is ours alone.
-        let stderr = unsafe {
-            match libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 3) {
-                -1 => return Err(Error::from(std::io::Error::last_os_error()).context("standard error")),
-                fd => File::from_raw_fd(fd),
-            }
-        };
+        let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+        let stderr = stderr.map_err(|e| Error::from(e).context("standard error"))?;
         let output = Output::empty()?;
-        unsafe extern "C" {
-            static stdout: *mut libc::FILE;
-        }
-        for sink in &output.sinks {
-            // SAFETY: both descriptors are open.
-            if unsafe { libc::dup2(sink.file.as_raw_fd(), sink.stream as i32) } == -1 {
-                return Err(Error::from(std::io::Error::last_os_error()).context("standard output"));
-            }
-        }
-        // By lines, as on a terminal: a long region's output is seen while it runs, and
-        // a crash loses nothing but an unfinished line.
+        let redirect = |[out, err]: &[Sink; 2]| dup2_stdout(&out.file).and_then(|()| dup2_stderr(&err.file));
+        redirect(&output.sinks.lock()).map_err(|e| Error::from(e).context("standard output"))?;
+        // By lines, as on a terminal: a long region's output is seen at once, and a crash loses only part of a line.
         let buffer = Box::leak(vec![0u8; LINE_MAX].into_boxed_slice());
-        // SAFETY: nothing was printed yet; the buffer stays for ever.
+        // SAFETY: nothing was printed yet, and the buffer is never freed.
         unsafe { libc::setvbuf(stdout, buffer.as_mut_ptr().cast(), libc::_IOLBF, buffer.len()) };
-        Ok((output, stderr))
+        Ok((output, stderr.into()))
     }
 
-    /// True if something was printed that was not taken.
     #[inline]
     pub fn is_pending(&self) -> bool {
-        self.sinks.iter().any(Sink::is_pending)
+        self.sinks.lock().iter().any(Sink::is_pending)
     }
 
-    /// True if the files are longer than what was taken: also sees a NUL byte, at the
-    /// price of system calls.
-    pub fn has_grown(&self) -> bool {
-        self.sinks.iter().any(Sink::has_grown)
+    pub fn acknowledge(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes no notice of what was printed so far.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn skip(&mut self) -> Result<()> {
-        self.sinks.iter_mut().try_for_each(|sink| {
+    /// Bytes that were sent and that the host has not acknowledged. (A worker that repeats work may get
+    /// the acknowledgement before it prints.)
+    fn ahead(&self) -> usize {
+        self.printed.load(Ordering::Relaxed).saturating_sub(self.written.load(Ordering::Relaxed)) as usize
+    }
+
+    /// Sends output if the host accepts more. `is_idle`: also looks, by system calls, behind a NUL byte.
+    pub fn poll(&self, host: &Host, is_idle: bool, drive: impl Fn()) {
+        let grown = |sink: &Sink| sink.is_pending() || (is_idle && sink.has_grown());
+        if self.ahead() < OUTPUT_AHEAD && self.sinks.try_lock().is_some_and(|sinks| sinks.iter().any(grown)) {
+            self.send(host, OUTPUT_AHEAD, drive);
+        }
+    }
+
+    /// Sends all output, and drives while the host is behind; with [`OUTPUT_AHEAD`], only what the host accepts.
+    pub fn send(&self, host: &Host, limit: usize, drive: impl Fn()) {
+        // Locked throughout to keep the order of the output.
+        let mut sinks = self.sinks.lock();
+        let mut backoff = host.backoff();
+        loop {
+            let mut message = host.link().buffer();
+            let taken = take(&mut *sinks, &mut message).map_err(|e| e.context("reading what a region printed"));
+            if !host.require(taken) {
+                return host.link().recycle(message);
+            }
+            self.printed.fetch_add((message.len() - reply::OUTPUT_LEN) as u64, Ordering::Relaxed);
+            host.send(message);
+            while self.ahead() >= limit {
+                if limit == OUTPUT_AHEAD {
+                    return;
+                }
+                host.check();
+                drive();
+                backoff.pause(false);
+            }
+            backoff.reset();
+        }
+    }
+
+    /// Prevents sending while the returned value lives; `None` if another thread sends.
+    pub fn try_hold(&self) -> Option<impl Sized> {
+        self.sinks.try_lock()
+    }
+
+    /// In a process forked under [`Output::try_hold`]: earlier output is the other process's.
+    pub fn start_anew(&self) -> Result<()> {
+        self.sinks.lock().iter_mut().try_for_each(|sink| {
             let end = sink.file.metadata()?.len();
             sink.advance(end)
         })
     }
-
-    /// Fills a message that `begin` starts with printed bytes; false if nothing is left.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn take(&mut self, out: &mut Vec<u8>, begin: impl Fn(&mut Vec<u8>, Stream)) -> Result<bool> {
-        for sink in &mut self.sinks {
-            begin(out, sink.stream);
-            if sink.take(out)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
-/// Hands what C stdio still buffers to the file.
-#[inline]
-pub fn flush_stdio() {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
+/// Fills a message with output; false if nothing is left.
+fn take(sinks: &mut [Sink], out: &mut Vec<u8>) -> Result<bool> {
+    for sink in sinks {
+        reply::begin_output(out, sink.stream);
+        if sink.take(out)? {
+            return Ok(true);
+        }
     }
-    // SAFETY: the stream is initialised; it locks itself. (stderr has no buffer.)
+    Ok(false)
+}
+
+/// Flushes C's stdout to the file. (stderr has no buffer.)
+#[inline]
+pub(super) fn flush_stdio() {
+    // SAFETY: the stream is initialised, and locks itself.
     unsafe { libc::fflush(stdout) };
 }
 
-/// The same after a crash, when the stream may be locked for ever by who crashed in it.
-pub fn try_flush_stdio() {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-        fn ftrylockfile(file: *mut libc::FILE) -> std::ffi::c_int;
-        fn funlockfile(file: *mut libc::FILE);
-    }
-    // SAFETY: the stream is initialised; its lock can be taken again by its holder.
+/// [`flush_stdio`] after a crash: the crashed thread may hold the stream's lock forever.
+pub(super) fn try_flush_stdio() {
+    // SAFETY: the stream is initialised; its lock is recursive.
     unsafe {
         if ftrylockfile(stdout) == 0 {
             libc::fflush(stdout);
@@ -146,13 +170,10 @@ pub fn try_flush_stdio() {
 impl Sink {
     fn new(stream: Stream) -> Result<Sink> {
         let mut file = memfd(c"omptarget-mpi-output", 0)?;
-        // One byte, so that the first page exists.
+        // One byte, to make the first page exist.
         file.write_all(b"\n")?;
-        // SAFETY: the descriptor is open. O_APPEND: every write goes to the end, whoever
-        // shares the descriptor.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) } == -1 {
-            return Err(std::io::Error::last_os_error().into());
-        }
+        // Every write goes to the end, also through a shared descriptor.
+        fcntl_setfl(&file, OFlags::APPEND)?;
         Ok(Sink { stream, page: map(&file, 0)?, page_number: 0, file, taken: 1, given_back: 0 })
     }
 
@@ -160,7 +181,7 @@ impl Sink {
     fn is_pending(&self) -> bool {
         let offset = self.taken % PAGE;
         if offset == 0 {
-            // The next page may not exist yet; to look at it would be a bus error.
+            // The next page may not exist yet; reading it would raise SIGBUS.
             return self.has_grown();
         }
         // SAFETY: the page is mapped and holds the byte before this one, so it exists.
@@ -179,7 +200,7 @@ impl Sink {
         if got == 0 {
             return Ok(false);
         }
-        // Where more follows, up to the end of a line, if there is one.
+        // If more follows, the message ends with a complete line, if there is one.
         let is_full = out.len() == MESSAGE_MAX;
         if let Some(end) = out[start..].iter().rposition(|b| *b == b'\n').filter(|_| is_full) {
             out.truncate(start + end + 1);
@@ -188,15 +209,14 @@ impl Sink {
         self.advance(self.taken + got as u64)?;
         if self.taken - self.given_back > 2 * STEP {
             let len = (self.taken - self.given_back) / STEP * STEP - STEP;
-            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // SAFETY: plain numbers; a refusal only keeps the memory.
-            unsafe { libc::fallocate(self.file.as_raw_fd(), mode, self.given_back as i64, len as i64) };
+            // If this fails, the memory stays in use.
+            let _ = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, self.given_back, len);
             self.given_back += len;
         }
         Ok(true)
     }
 
-    /// What comes before `end` is taken.
+    /// Marks what precedes `end` as taken.
     fn advance(&mut self, end: u64) -> Result<()> {
         self.taken = end;
         let number = self.taken / PAGE;

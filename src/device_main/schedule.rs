@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The order of messages: those of one queue one after the other, those of different
-//! queues as they come, unless one waits for another. No I/O and no threads here.
+//! The order of messages: sequential within a queue; those of different queues are independent unless
+//! one waits for another. No I/O and no threads here.
 
 use crate::wire::command::Head;
 use crate::wire::reply::Failure;
 use std::collections::{HashMap, VecDeque};
 
 /// A message that the schedule can order.
-pub trait Item {
-    /// Its head.
+pub(super) trait Item {
     fn head(&self) -> Head;
-    /// It must not do anything, because what came before it in its queue failed.
+    /// The message must do nothing, because an earlier one of its queue failed.
     fn fail(&mut self, failure: Failure);
 }
 
-/// What a device has received and not finished.
-pub struct Schedule<T> {
-    /// Queues that are busy, or failed and not used anew since. Few: searched in line.
+/// Received, unfinished messages.
+pub(super) struct Schedule<T> {
+    /// Queues that are busy, or that failed and were not used afresh since. They are few.
     lanes: Vec<Lane<T>>,
-    /// Numbers of unfinished messages, ascending, as they arrive.
+    /// Numbers of unfinished messages, ascending.
     live: VecDeque<u64>,
-    /// What waits for a message to finish.
+    /// Items that wait for the message with this number.
     waiting: HashMap<u64, Vec<T>>,
+    /// A message has arrived.
+    used: bool,
 }
 
 struct Lane<T> {
     queue: u32,
-    /// One message of the queue was handed out and is not finished.
+    /// One message of the queue is being executed.
     busy: bool,
     todo: VecDeque<T>,
     failure: Option<Failure>,
@@ -34,15 +35,16 @@ struct Lane<T> {
 
 impl<T: Item> Default for Schedule<T> {
     fn default() -> Self {
-        Schedule { lanes: Vec::new(), live: VecDeque::new(), waiting: HashMap::new() }
+        Schedule { lanes: Vec::new(), live: VecDeque::new(), waiting: HashMap::new(), used: false }
     }
 }
 
 impl<T: Item> Schedule<T> {
-    /// A message arrived; returns it if it may be executed now.
+    /// Adds a message; returns it if it may be executed now.
     pub fn arrive(&mut self, mut item: T) -> Option<T> {
         let Head { seq, queue, fresh, .. } = item.head();
         self.live.push_back(seq);
+        self.used = true;
         let Some(lane) = self.lanes.iter_mut().find(|l| l.queue == queue) else {
             self.lanes.push(Lane { queue, busy: true, todo: VecDeque::new(), failure: None });
             return Some(item);
@@ -51,7 +53,7 @@ impl<T: Item> Schedule<T> {
             lane.todo.push_back(item);
             return None;
         }
-        // An idle lane is one that failed.
+        // An idle lane is one whose queue failed.
         lane.busy = true;
         if fresh {
             lane.failure = None;
@@ -61,7 +63,11 @@ impl<T: Item> Schedule<T> {
         Some(item)
     }
 
-    /// A message was executed; those that may be executed now are appended to `ready`.
+    pub fn is_unused(&self) -> bool {
+        !self.used
+    }
+
+    /// Removes an executed message; appends to `ready` those that may be executed now.
     pub fn finish(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
         if let Ok(i) = self.live.binary_search(&head.seq) {
             self.live.remove(i);
@@ -93,7 +99,7 @@ impl<T: Item> Schedule<T> {
         }
     }
 
-    /// A message can go on only when message `seq` is finished; returned if it is.
+    /// Has a message wait for message `seq`; returns it if there is nothing to wait for.
     pub fn wait(&mut self, item: T, seq: u64) -> Option<T> {
         if self.live.binary_search(&seq).is_err() || seq >= item.head().seq {
             return Some(item);
@@ -102,12 +108,10 @@ impl<T: Item> Schedule<T> {
         None
     }
 
-    /// Takes everything that was not handed out: the device is lost.
+    /// Takes all items that wait: the device is lost.
     pub fn drain(&mut self) -> Vec<T> {
         let waiting = self.waiting.drain().flat_map(|(_, items)| items);
-        let mut all: Vec<T> = waiting.collect();
-        all.extend(self.lanes.drain(..).flat_map(|l| l.todo));
-        all
+        waiting.chain(self.lanes.drain(..).flat_map(|l| l.todo)).collect()
     }
 }
 
@@ -164,8 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the queues, waits and order of execution: every message is executed
-        /// exactly once, after its predecessor and after what it waits for.
+        /// Every message is executed exactly once, after its predecessor and after what it waits for.
         #[test]
         fn everything_is_executed_once_and_in_order(
             plan in prop::collection::vec((0u32..5, prop::option::of(1u64..40)), 1..60),

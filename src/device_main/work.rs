@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! One command message being executed.
+//! A command message in execution.
 
 use super::schedule::Item;
-use super::watch::Notes;
+use super::trace::MessageTrace;
 use crate::base::limits::THREADS;
 use crate::base::{Error, Result};
 use crate::wire::command::{Command, Commands, Head};
@@ -10,38 +10,33 @@ use crate::wire::reply::{self, Failure};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Copies within the device from this size on are something long.
-pub const LONG_COPY: u64 = 1 << 20;
+/// From this size on, copies within the device are long actions.
+pub(super) const LONG_COPY: u64 = 1 << 20;
 
-/// See the module.
-pub struct Work {
-    /// What stands in front of the message.
+/// A message from its arrival to its reply. At any time it is in one place: on a thread, ready in the
+/// pool, in the schedule, in a transfer, or in the slot of a running kernel.
+pub(super) struct Work {
     pub head: Head,
-    /// The message.
     pub message: Vec<u8>,
-    /// How far it was executed.
+    /// How much of the message was executed.
     pub position: usize,
-    /// The reply so far.
     pub reply: Vec<u8>,
-    /// Why it failed: nothing more of it is executed.
+    /// If set, no more of the message is executed.
     pub failure: Option<Failure>,
-    /// What is written down of it, if anything is. Boxed: a message is moved several times.
-    pub notes: Option<Box<Notes>>,
+    /// What is recorded of the message, if anything. Boxed because a message is moved several times.
+    pub trace: Option<Box<MessageTrace>>,
 }
 
 impl Work {
     /// Begins to execute a message; `reply` is an empty buffer.
-    ///
-    /// # Errors
-    /// No command message.
-    pub fn new(message: Vec<u8>, mut reply: Vec<u8>, notes: Option<Box<Notes>>) -> Result<Box<Work>> {
+    pub fn new(message: Vec<u8>, mut reply: Vec<u8>, trace: Option<Box<MessageTrace>>) -> Result<Box<Work>> {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, failure: None, notes }))
+        Ok(Box::new(Work { head, message, position, reply, failure: None, trace }))
     }
 
-    /// True if what is left of the message may take long.
+    /// True if the rest of the message may take long.
     pub fn may_take_long(&self) -> bool {
         let mut rest = Commands::resume(&self.message, self.position);
         while let Ok(Some(command)) = rest.take() {
@@ -56,12 +51,11 @@ impl Work {
         false
     }
 
-    /// Nothing more of the message is executed; the first reason stays.
+    /// Stops the execution of the message; only the first reason counts.
     pub fn fail_with(&mut self, error: &Error) {
         self.failure.get_or_insert_with(|| Failure { text: error.to_string(), ..Failure::default() });
     }
 
-    /// The message to answer with.
     pub fn take_reply(&mut self) -> Vec<u8> {
         if let Some(failure) = &self.failure {
             reply::failed(&mut self.reply, self.head.seq, failure);
@@ -70,8 +64,9 @@ impl Work {
     }
 }
 
-/// The messages whose kernels run, by the slots of their threads.
-pub struct Running([AtomicPtr<Work>; THREADS]);
+/// The messages whose kernels run, by slot. A swap with null takes a message out, so that only one thread
+/// gets it: the kernel's own, or the one that fails all messages after a crash.
+pub(super) struct Running([AtomicPtr<Work>; THREADS]);
 
 impl Default for Running {
     fn default() -> Running {
@@ -80,26 +75,25 @@ impl Default for Running {
 }
 
 impl Running {
-    /// A kernel of `work` starts in this slot.
     #[inline]
     pub fn enter(&self, slot: usize, work: Box<Work>) {
-        self.0[slot].store(Box::into_raw(work), Ordering::Relaxed);
+        // Release: `take_all` may take it on another thread.
+        self.0[slot].store(Box::into_raw(work), Ordering::Release);
     }
 
-    /// It has returned; none if it was taken away meanwhile.
+    /// Removes the message of a kernel that has returned; `None` if another thread took it.
     #[inline]
     pub fn leave(&self, slot: usize) -> Option<Box<Work>> {
         let work = self.0[slot].swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: made by `enter` from a box; the swap makes it ours alone.
+        // SAFETY: `enter` made it from a box of this type; after the swap only this thread has it.
         (!work.is_null()).then(|| unsafe { Box::from_raw(work) })
     }
 
-    /// Takes all of them away from their threads, with their slots.
+    /// Takes all messages away from their threads, with their slots.
     pub fn take_all(&self) -> Vec<(Box<Work>, usize)> {
         (0..THREADS).filter_map(|slot| Some((self.leave(slot)?, slot))).collect()
     }
 
-    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|work| work.load(Ordering::Relaxed).is_null())
     }

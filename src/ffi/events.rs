@@ -1,36 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Events: marks in queues that others wait for.
 
-use super::kernels::queue_of;
-use super::types::*;
+use super::queue::queue_of;
 use super::*;
 use crate::plugin::queue::Event;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// The event that a handle stands for; its count of owners stays as it is.
+/// The event that a handle stands for.
 ///
 /// # Safety
-/// `event` is null or a handle of `create_event` that was not destroyed.
-unsafe fn event_of(event: *mut c_void) -> Result<ManuallyDrop<Arc<Event>>> {
-    if event.is_null() {
-        return Err(Error::new("the event is null"));
-    }
+/// `event` is null or a handle of `create_event` that is not destroyed during the call.
+unsafe fn event_of(event: *mut c_void) -> Result<Handle<Event>> {
     // SAFETY: the caller's promise.
-    Ok(ManuallyDrop::new(unsafe { Arc::from_raw(event.cast::<Event>().cast_const()) }))
+    unsafe { Handle::borrow(event) }.ok_or_else(is_null)
 }
 
-/// Makes an event.
+fn is_null() -> Error {
+    Error::new("the event is null")
+}
+
+/// Creates an event.
 ///
 /// # Safety
 /// `event` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_create_event(_id: i32, event: *mut *mut c_void) -> i32 {
-    guard("create_event", FAIL, || {
+    status("create_event", || {
         // SAFETY: the caller's promise.
-        let event = unsafe { event.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
-        *event = Arc::into_raw(Arc::new(Event::default())).cast_mut().cast();
-        Ok(SUCCESS)
+        *unsafe { result(event)? } = Handle::into_raw(Arc::new(Event::default()));
+        Ok(())
     })
 }
 
@@ -40,41 +38,38 @@ pub unsafe extern "C" fn __tgt_rtl_create_event(_id: i32, event: *mut *mut c_voi
 /// `event` is a live event; `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_record_event(id: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
-    guard("record_event", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("record_event", id, |device| {
         // SAFETY: the caller's promise.
         let (event, queue) = unsafe { (event_of(event)?, queue_of(device, info)?) };
-        device.record(&event, &queue);
-        Ok(SUCCESS)
+        event.record(&queue);
+        Ok(())
     })
 }
 
-/// Lets a queue go on only when an event is complete.
+/// Makes a queue wait until an event is complete.
 ///
 /// # Safety
 /// `event` is a live event; `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_wait_event(id: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
-    guard("wait_event", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("wait_event", id, |device| {
         // SAFETY: the caller's promise.
         let (event, queue) = unsafe { (event_of(event)?, queue_of(device, info)?) };
-        done(device.wait_event(&event, &queue))
+        device.queues.wait_event(&event, &queue)
     })
 }
 
-/// Tells whether an event is complete. (For LLVM 22 and later.)
+/// Sets `complete` to whether an event is complete. (For LLVM 22 and later.)
 ///
 /// # Safety
 /// `event` is a live event; `complete` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_mpi_query_event(id: i32, event: *mut c_void, complete: *mut bool) -> i32 {
-    guard("query_event", FAIL, || {
+    on_device("query_event", id, |device| {
         // SAFETY: the caller's promise.
-        let (event, complete) = unsafe { (event_of(event)?, complete.as_mut()) };
-        let complete = complete.ok_or_else(|| Error::new("the result pointer is null"))?;
-        *complete = plugin()?.device(id)?.query_event(&event)?;
-        Ok(SUCCESS)
+        let (event, complete) = unsafe { (event_of(event)?, result(complete)?) };
+        *complete = device.queues.query_event(&event)?;
+        Ok(())
     })
 }
 
@@ -84,22 +79,21 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_query_event(id: i32, event: *mut c_void, 
 /// `event` is a live event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_sync_event(id: i32, event: *mut c_void) -> i32 {
-    guard("sync_event", FAIL, || {
+    on_device("sync_event", id, |device| {
         // SAFETY: the caller's promise.
         let event = unsafe { event_of(event)? };
-        done(plugin()?.device(id)?.sync_event(&event))
+        device.queues.sync_event(&event)
     })
 }
 
 /// Destroys an event.
 ///
 /// # Safety
-/// `event` is a live event; it is none from now on.
+/// `event` is a live event, which the call ends.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __tgt_rtl_destroy_event(_id: i32, event: *mut c_void) -> i32 {
-    guard("destroy_event", FAIL, || {
+pub unsafe extern "C" fn __tgt_rtl_destroy_event(_id: i32, mut event: *mut c_void) -> i32 {
+    status("destroy_event", || {
         // SAFETY: the caller's promise.
-        drop(ManuallyDrop::into_inner(unsafe { event_of(event)? }));
-        Ok(SUCCESS)
+        unsafe { Handle::<Event>::take(&mut event) }.map(drop).ok_or_else(is_null)
     })
 }

@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Images, and the kernels and globals in them.
 
-use super::start::note_requires;
-use super::types::*;
 use super::*;
-use crate::base::{elf, node};
+use crate::base::elf;
+use crate::base::sync::Mutex;
 use crate::debug;
-use crate::plugin::device::Device;
 use crate::plugin::image::Entry;
+use crate::sys::node;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
-/// Where images begin, or did, that were said to be for these devices.
+/// Where the images begin, or began, that this plugin took.
 static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
-/// Of what LLVM 18's libomptarget knows an image or a kernel by: its kernels take `dyn_ptr`, see
-/// [`takes_dyn_ptr`]. No device's address has this bit.
-pub(super) const DYN_PTR: usize = 1 << 63;
 
 /// An image that was loaded on a device, and the table that libomptarget reads of it.
 pub(super) struct LoadedImage {
     pub(super) device: i32,
-    /// Identifies it to libomptarget.
+    /// Where it begins in the program.
     pub(super) image: usize,
     pub(super) id: u32,
     table: Box<TargetTable>,
@@ -41,17 +37,9 @@ unsafe impl Send for LoadedImage {}
 /// `desc` is null or points to a descriptor with as many images as it says.
 pub(super) unsafe fn images_of<'a>(desc: *const BinDesc) -> &'a [DeviceImage] {
     // SAFETY: the caller's promise.
-    unsafe {
-        match desc.as_ref() {
-            Some(d) if d.num_device_images > 0 => {
-                std::slice::from_raw_parts(d.device_images, d.num_device_images as usize)
-            }
-            _ => &[],
-        }
-    }
+    unsafe { desc.as_ref().map_or(&[], |d| array(d.device_images, d.num_device_images.max(0) as usize)) }
 }
 
-/// Where an image lies.
 pub(super) fn range_of(image: &DeviceImage) -> Range<usize> {
     image.image_start as usize..image.image_end as usize
 }
@@ -62,18 +50,17 @@ pub(super) fn range_of(image: &DeviceImage) -> Range<usize> {
 /// The image's entries lie between the two pointers.
 pub(super) unsafe fn entries_of(image: &DeviceImage) -> &[OffloadEntry] {
     let n = (image.entries_end as usize).saturating_sub(image.entries_begin as usize) / size_of::<OffloadEntry>();
-    // SAFETY: the caller's promise; without entries the pointers may be null.
-    if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(image.entries_begin, n) } }
+    // SAFETY: the caller's promise.
+    unsafe { array(image.entries_begin, n) }
 }
 
-/// The first bytes of what lies at these addresses, or `None` if nothing readable does.
-fn head(place: &Range<usize>) -> Result<Option<([u8; elf::HEADER], usize)>> {
-    let mut head = [0u8; elf::HEADER];
-    let len = head.len().min(place.len());
-    // SAFETY: the array has as many bytes.
-    let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), len) };
-    if n == len as isize {
-        return Ok(Some((head, len)));
+/// The first bytes at these addresses, or `None` if nothing there is readable.
+fn head(place: &Range<usize>) -> Result<Option<Vec<u8>>> {
+    let mut head = vec![0; elf::HEADER.min(place.len())];
+    // SAFETY: `head` has this length.
+    let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), head.len()) };
+    if n == head.len() as isize {
+        return Ok(Some(head));
     }
     let e = std::io::Error::last_os_error();
     if n >= 0 || e.raw_os_error() == Some(libc::EFAULT) {
@@ -107,30 +94,29 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         if matches!(choice(), Choice::Stock) {
             return Ok(0);
         }
+        lifecycle::note_image();
         // SAFETY: the caller's promise.
         let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        // "No" would leave the image to the stock plugin, without a word.
-        let Some((head, len)) = head(&place).unwrap_or_else(|e| give_up(e)) else {
-            // LLVM 15 to 18 show images of libraries that have gone again and again.
+        // With 0, the stock plugin would take the image without any message.
+        let Some(head) = head(&place).unwrap_or_else(|e| give_up(e)) else {
+            // LLVM 15 to 18 show images of unloaded libraries again and again.
             // SAFETY: the caller's promise.
             return Ok(i32::from(unsafe { take_again(image) }));
         };
-        // Devices are of the program's own kind: no others are met.
-        let checked = elf::check(&head[..len], elf::MACHINE);
-        match &checked {
-            Ok(()) => {
-                TAKEN.lock().insert(place.start);
-            }
-            Err(e) => debug!("an image is not for MPI devices: {e}"),
+        // All devices of a job have the program's ELF machine.
+        if let Err(e) = elf::check(&head, elf::MACHINE) {
+            debug!("an image is not for MPI devices: {e}");
+            return Ok(0);
         }
-        Ok(i32::from(checked.is_ok()))
+        TAKEN.lock().insert(place.start);
+        Ok(1)
     })
 }
 
-/// Whether an image whose library has gone shall be taken once more. LLVM 15 to 17 show it to
-/// each plugin until one takes it, and LLVM's own plugins read it where it no longer lies: so
-/// who took it before has to. libomptarget then looks for constructors among the entries of
-/// its copy of the descriptor, which have gone too: the copy is left with none.
+/// Whether to take an image of an unloaded library once more. LLVM 15 to 17 show it to each plugin
+/// until one takes it, and LLVM's own plugins would read it where it no longer lies, so the plugin that
+/// took it before must take it again. libomptarget then looks for constructors among the entries of its
+/// copy of the descriptor. These have gone too, so the copy is left with none.
 ///
 /// # Safety
 /// `image` is null or points to libomptarget's copy of an image descriptor.
@@ -144,8 +130,7 @@ unsafe fn take_again(image: *mut DeviceImage) -> bool {
     again
 }
 
-/// The same; `info` says for which processor the image was built, which the image does
-/// as well.
+/// The same; `info` names the processor that the image was built for, as the image itself does.
 ///
 /// # Safety
 /// As `is_valid_binary`.
@@ -155,13 +140,26 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary_info(image: *mut DeviceImage,
     unsafe { __tgt_rtl_is_valid_binary(image) }
 }
 
-/// 1 if images without code are wanted.
+/// 0: these devices need no images without code.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
     0
 }
 
-/// Loads an image on a device; its number, and the addresses of its entries there.
+/// Warns if a `requires` directive asks for what these devices can't do.
+pub(super) fn note_requires(flags: i64) {
+    /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
+    const UNIFIED_SHARED_MEMORY: i64 = 8;
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if flags & UNIFIED_SHARED_MEMORY != 0 && !SAID.swap(true, Ordering::Relaxed) {
+        log::warning(
+            "the program requires unified_shared_memory, but MPI devices have memory of their own: \
+             a region that uses unmapped host memory will fail",
+        );
+    }
+}
+
+/// Loads an image on a device. Returns its number, and the addresses of its entries there.
 fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, Vec<u64>)> {
     /// `OMP_DECLARE_TARGET_INDIRECT`: the entry's host address is the function's.
     const INDIRECT: i32 = 8;
@@ -172,18 +170,12 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
         indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
-    if !USED.swap(true, Ordering::SeqCst) {
-        // `init_device` would be too early: LLVM 18 calls it where a library's constructor registers
-        // its images. Images are loaded by a device's first use.
-        notice_exit(false);
-    }
+    lifecycle::note_use();
     let loaded = ending::load(|| plugin()?.load(device, file, &entries))?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)
 }
 
-/// A C string's text.
-///
 /// # Safety
 /// `string` is a C string.
 unsafe fn text(string: *const c_char) -> String {
@@ -191,8 +183,8 @@ unsafe fn text(string: *const c_char) -> String {
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }
 
-/// Loads an image on a device. LLVM 14 to 17 give two arguments and take a table of the
-/// image's entries, null on failure; LLVM 18 gives a third one, a handle to fill, and takes
+/// Loads an image on a device. LLVM 14 to 17 pass two arguments and expect a table of the
+/// image's entries, null on failure; LLVM 18 passes a third one, a handle to fill, and takes
 /// the lower half of the result as a status.
 ///
 /// # Safety
@@ -210,31 +202,30 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
             guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
         }
         Generation::Llvm18 => {
-            LEAVES_IMAGES.store(true, Ordering::Relaxed);
+            lifecycle::unload_at_end();
             // SAFETY: the caller's promise.
-            let status = unsafe {
+            unsafe {
                 let status = __tgt_rtl_mpi_load_binary(id, image, binary);
                 if status == SUCCESS && bytes_of(image).is_ok_and(takes_dyn_ptr) {
                     (*binary).handle |= DYN_PTR;
                 }
-                status
-            };
-            ptr::without_provenance_mut(status.cast_unsigned() as usize)
+                ptr::without_provenance_mut(status.cast_unsigned() as usize)
+            }
         }
     }
 }
 
 /// Whether the kernels of an image take an argument `dyn_ptr` before all others, which LLVM 18's
-/// libomptarget leaves to the plugin. Kernels of clang 18 do, older ones do not, and the calls of the
-/// program are the same for both (kernel arguments of version 2), so the compiler that the image names
-/// decides. If it names none, or several, the kernels take it, as LLVM 18's own plugins assume.
+/// libomptarget leaves to the plugin. Kernels of clang 18 do, older ones do not. The program calls both
+/// alike (kernel arguments of version 2), so the compiler that the image names decides. If it names
+/// none, or several, the kernels take it, as LLVM 18's own plugins assume.
 fn takes_dyn_ptr(file: &[u8]) -> bool {
     let releases = elf::clang_releases(file);
     releases.is_empty() || releases.iter().any(|&release| release >= 18)
 }
 
-/// Loads an image on a device; a table of its entries, which stays until the program's or
-/// library's images go.
+/// Loads an image on a device. Returns a table of its entries, which stays valid until the program
+/// or library unregisters its images.
 ///
 /// # Safety
 /// `image` points to an image descriptor of the program.
@@ -257,8 +248,8 @@ unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTabl
     Ok(result)
 }
 
-/// Loads an image on a device and makes a handle of it, as LLVM 18's `load_binary` does
-/// and later ones want; `deinit_device` unloads it.
+/// Loads an image on a device and makes a handle of it, as LLVM 18 and later expect;
+/// `deinit_device` unloads it.
 ///
 /// # Safety
 /// `image` points to an image descriptor of the program; `binary` is writable.
@@ -266,29 +257,43 @@ unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTabl
 pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceImage, binary: *mut DeviceBinary) -> i32 {
     /// `OMP_REGISTER_REQUIRES`.
     const REQUIRES: i32 = 16;
-    guard("load_binary", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("load_binary", id, |device| {
         // SAFETY: the caller's promise; `bytes_of` refuses null.
-        let (file, entries) = unsafe { (bytes_of(image)?, entries_of(&*image)) };
-        // SAFETY: the caller's promise.
-        let binary = unsafe { binary.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
+        let (file, entries, binary) = unsafe { (bytes_of(image)?, entries_of(&*image), result(binary)?) };
         // Since LLVM 19 some entries are no symbols but `requires` directives.
         let mut entries = entries.to_vec();
         entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
         let (image, _) = load(device, file, &entries)?;
-        *binary = DeviceBinary::of(id, image);
-        Ok(SUCCESS)
+        *binary = DeviceBinary { handle: (id as usize) << 32 | image as usize };
+        Ok(())
     })
 }
 
 /// Unloads what `mpi_load_binary` loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_mpi_unload_binary(binary: DeviceBinary) -> i32 {
-    guard("unload_binary", FAIL, || {
-        if is_closed() {
-            return Ok(SUCCESS);
+    status("unload_binary", || {
+        if lifecycle::is_closed() {
+            return Ok(());
         }
-        done(plugin()?.unload(binary.device()?, binary.image()))
+        plugin()?.unload(binary.device()?, binary.image())
+    })
+}
+
+/// Lets kernels call functions by their addresses in the program. The table, in the device's
+/// memory, has `n` pairs: such an address, and the function's on the device. (For LLVM 22 and
+/// later; earlier releases mark such functions in an image's entries.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_mpi_redirect(id: i32, table: usize, n: u64) -> i32 {
+    on_device("redirect", id, |device| {
+        let mut pairs = vec![[0u64; 2]; n as usize];
+        let (to, len) = (pairs.as_mut_ptr().cast(), size_of_val(pairs.as_slice()) as u64);
+        let queue = device.queues.queue();
+        // SAFETY: the pairs have `len` bytes; the queue is synchronized below.
+        let retrieved = unsafe { device.memory.retrieve(&queue, to, table as u64, len) };
+        device.queues.synchronize(queue).and(retrieved)?;
+        let pointers = (table as u64 + size_of::<u64>() as u64..).step_by(size_of::<[u64; 2]>());
+        device.images.redirect(pairs.iter().map(|&[from, _]| from).zip(pointers))
     })
 }
 
@@ -304,7 +309,7 @@ pub unsafe extern "C" fn __tgt_rtl_get_global(
     address: *mut *mut c_void,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    guard("get_global", FAIL, || unsafe { symbol(binary, name, size, address) })
+    status("get_global", || unsafe { symbol(binary, name, size, address) })
 }
 
 /// What `launch_kernel` takes for a kernel of a loaded image.
@@ -318,31 +323,26 @@ pub unsafe extern "C" fn __tgt_rtl_get_function(
     kernel: *mut *mut c_void,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    guard("get_function", FAIL, || unsafe { symbol(binary, name, 0, kernel) })
+    status("get_function", || unsafe { symbol(binary, name, 0, kernel) })
 }
 
 /// # Safety
 /// `name` is null or a C string; `address` is null or writable.
-unsafe fn symbol(binary: DeviceBinary, name: *const c_char, size: u64, address: *mut *mut c_void) -> Result<i32> {
+unsafe fn symbol(binary: DeviceBinary, name: *const c_char, size: u64, address: *mut *mut c_void) -> Result<()> {
     if name.is_null() {
         return Err(Error::new("the name is null"));
     }
     // SAFETY: the caller's promise.
-    let (name, address) = unsafe { (text(name), address.as_mut()) };
-    let address = address.ok_or_else(|| Error::new("the result pointer is null"))?;
-    let mut at = binary.device()?.symbol(binary.image(), &name, size)?;
+    let (name, address) = unsafe { (text(name), result(address)?) };
+    let mut at = binary.device()?.images.symbol(binary.image(), &name, size)?;
     if size == 0 && binary.handle & DYN_PTR != 0 {
         at |= DYN_PTR as u64;
     }
     *address = at as *mut c_void;
-    Ok(SUCCESS)
+    Ok(())
 }
 
 impl DeviceBinary {
-    fn of(device: i32, image: u32) -> DeviceBinary {
-        DeviceBinary { handle: (device as usize) << 32 | image as usize }
-    }
-
     fn device(self) -> Result<&'static Device> {
         plugin()?.device(((self.handle & !DYN_PTR) >> 32) as i32)
     }

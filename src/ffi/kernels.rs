@@ -1,87 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels, and the queues that all work goes through.
 
-use super::images::DYN_PTR;
-use super::memory::at_once;
-use super::types::*;
+use super::queue::{at_once, queue_of, slot_of, synchronize};
 use super::*;
-use crate::plugin::device::Device;
 use crate::plugin::queue::Queue;
 use std::ffi::c_char;
-use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
-/// The queue of an async info that has one; the count of its owners stays as it is.
+/// Launches a kernel as a part of a queue, with an array of pointers to its arguments if it `takes_array`.
 ///
 /// # Safety
-/// A `Queue` that is not null was put there by [`queue_of`].
-#[inline]
-unsafe fn peek(info: &AsyncInfo) -> Option<ManuallyDrop<Arc<Queue>>> {
-    let queue = info.queue.cast::<Queue>().cast_const();
-    // SAFETY: the caller's promise; ManuallyDrop leaves the async info its share.
-    (!queue.is_null()).then(|| ManuallyDrop::new(unsafe { Arc::from_raw(queue) }))
-}
-
-/// The queue of an async info; made if it has none yet.
-///
-/// # Safety
-/// `info` is null or points to an async info of libomptarget.
-#[inline]
-pub(super) unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<ManuallyDrop<Arc<Queue>>> {
+/// `args` and `offsets` have `n` elements, but `offsets` may be null: then all of them are 0; `info` is
+/// an async info of libomptarget.
+unsafe fn launch(
+    device: &Device,
+    entry: *mut c_void,
+    args: *mut *mut c_void,
+    offsets: *mut isize,
+    n: usize,
+    takes_array: bool,
+    info: *mut AsyncInfo,
+) -> Result<()> {
+    /// What LLVM's own plugins pass where a kernel needs no environment of its launch.
+    const NO_ENVIRONMENT: u64 = !0;
     // SAFETY: the caller's promise.
-    let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
-    // SAFETY: only this function fills it.
-    if let Some(queue) = unsafe { peek(info) } {
-        if queue.port != device.number {
-            return Err(Error::new(format!("the async info belongs to device {}, not {}", queue.port, device.number)));
-        }
-        return Ok(queue);
+    let queue = unsafe { queue_of(device, info)? };
+    // SAFETY: the caller's promise.
+    let (args, offsets) = unsafe { (array(args, n), (!offsets.is_null()).then(|| array(offsets, n))) };
+    let (kernel, takes_dyn_ptr) = ((entry as usize & !DYN_PTR) as u64, entry as usize & DYN_PTR != 0);
+    if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
+        let name = device.kernel_name(kernel);
+        log::info(device.number, format_args!("Launching kernel {name} with {n} arguments"));
     }
-    info.queue = Arc::into_raw(device.queue()).cast_mut().cast();
-    // SAFETY: filled just now.
-    unsafe { peek(info) }.ok_or(Error::Told)
-}
-
-/// What is launched: a kernel, its arguments (places and offsets to add), whether it takes
-/// `dyn_ptr` before these, and whether it takes one argument, an array of pointers to these.
-struct Launch<'a> {
-    entry: u64,
-    args: &'a [*mut c_void],
-    offsets: Option<&'a [isize]>,
-    dyn_ptr: bool,
-    array: bool,
-}
-
-impl Launch<'_> {
-    /// # Safety
-    /// `args` and `offsets` have `n` elements, but `offsets` may be null: then all are 0.
-    unsafe fn new<'a>(entry: *mut c_void, args: *mut *mut c_void, offsets: *mut isize, n: usize) -> Launch<'a> {
-        // SAFETY: the caller's promise; without arguments both may be null.
-        let (args, offsets) = unsafe {
-            let args = if n == 0 { &[][..] } else { std::slice::from_raw_parts(args, n) };
-            let offsets = if n == 0 || offsets.is_null() { None } else { Some(std::slice::from_raw_parts(offsets, n)) };
-            (args, offsets)
-        };
-        let dyn_ptr = entry as usize & DYN_PTR != 0;
-        Launch { entry: (entry as usize & !DYN_PTR) as u64, args, offsets, dyn_ptr, array: false }
-    }
-
-    fn on(&self, device: &Device, queue: &Arc<Queue>) -> Result<()> {
-        /// What LLVM's own plugins pass where a kernel needs no environment of its launch.
-        const NO_ENVIRONMENT: u64 = !0;
-        let entry = self.entry;
-        if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
-            log::info(
-                device.number,
-                format_args!("Launching kernel {} with {} arguments", device.kernel_name(entry), self.args.len()),
-            );
-        }
-        let offset = |i| self.offsets.map_or(0, |offsets| offsets[i]);
-        let arg = |i: usize| self.args[i].wrapping_byte_offset(offset(i)) as u64;
-        let first = usize::from(self.dyn_ptr);
-        let args = (0..first + self.args.len()).map(|i| if i < first { NO_ENVIRONMENT } else { arg(i - first) });
-        device.launch(queue, entry, args, self.array)
-    }
+    let arg = |i: usize| args[i].wrapping_byte_offset(offsets.map_or(0, |offsets| offsets[i])) as u64;
+    let first = usize::from(takes_dyn_ptr);
+    let args = (0..first + n).map(|i| if i < first { NO_ENVIRONMENT } else { arg(i - first) });
+    device.queues.launch(&queue, kernel, args, takes_array)
 }
 
 /// Launches a kernel as a part of a queue. (For LLVM 16 and later.)
@@ -98,18 +51,14 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     kernel: *mut KernelArgs,
     info: *mut AsyncInfo,
 ) -> i32 {
-    /// The version of the kernel arguments from which on (LLVM 23) kernels of CPUs take one
-    /// argument, an array of pointers to theirs.
+    /// From this version on (LLVM 23), kernels of CPUs take an array of pointers to their arguments.
     const ARRAY: u32 = 5;
-    guard("launch_kernel", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("launch_kernel", id, |device| {
         // SAFETY: the caller's promise.
-        let (queue, launch) = unsafe {
+        unsafe {
             let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
-            let launch = Launch::new(entry, args, offsets, kernel.num_args as usize);
-            (queue_of(device, info)?, Launch { array: kernel.version >= ARRAY, ..launch })
-        };
-        done(launch.on(device, &queue))
+            launch(device, entry, args, offsets, kernel.num_args as usize, kernel.version >= ARRAY, info)
+        }
     })
 }
 
@@ -126,11 +75,9 @@ pub unsafe extern "C" fn __tgt_rtl_run_target_region(
     offsets: *mut isize,
     arg_num: i32,
 ) -> i32 {
-    guard("run_target_region", FAIL, || {
-        let device = plugin()?.device(id)?;
+    at_once("run_target_region", id, |info| {
         // SAFETY: the caller's promise.
-        let launch = unsafe { Launch::new(entry, args, offsets, to_count(arg_num)?) };
-        at_once(device, |queue| launch.on(device, queue))
+        unsafe { __tgt_rtl_run_target_region_async(id, entry, args, offsets, arg_num, info) }
     })
 }
 
@@ -147,17 +94,15 @@ pub unsafe extern "C" fn __tgt_rtl_run_target_region_async(
     arg_num: i32,
     info: *mut AsyncInfo,
 ) -> i32 {
-    guard("run_target_region", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("run_target_region", id, |device| {
+        let n = usize::try_from(arg_num).map_err(|_| Error::new(format!("a kernel with {arg_num} arguments")))?;
         // SAFETY: the caller's promise.
-        let (queue, launch) =
-            unsafe { (queue_of(device, info)?, Launch::new(entry, args, offsets, to_count(arg_num)?)) };
-        done(launch.on(device, &queue))
+        unsafe { launch(device, entry, args, offsets, n, false, info) }
     })
 }
 
-/// Runs a kernel and waits for it. Nothing is done with the teams, threads and iterations
-/// that the program asks for: the kernel asks libomp itself.
+/// Runs a kernel and waits for it. The numbers of teams, threads and iterations are ignored: the
+/// kernel asks libomp itself.
 ///
 /// # Safety
 /// As `run_target_region`.
@@ -196,76 +141,57 @@ pub unsafe extern "C" fn __tgt_rtl_run_target_team_region_async(
     unsafe { __tgt_rtl_run_target_region_async(id, entry, args, offsets, arg_num, info) }
 }
 
-fn to_count(n: i32) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::new(format!("a kernel with {n} arguments")))
-}
-
-/// Waits for everything in a queue. Its device is the one to ask, which need not be `id`:
-/// LLVM 14 and 15 name the source of a copy between devices when the queue is the target's.
+/// Waits for everything in a queue, on the queue's device. That need not be `id`: LLVM 14 and 15
+/// name the source of a copy between devices when the queue is the target's.
 ///
 /// # Safety
 /// `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) -> i32 {
-    guard("synchronize", FAIL, || {
-        let plugin = plugin()?;
-        plugin.device(id)?;
-        // SAFETY: the caller's promise; the queue was put there by `queue_of`, and the
-        // async info gives its share up.
-        let queue = unsafe {
-            let info = info.as_mut().ok_or_else(|| Error::new("the async info is null"))?;
-            let queue = peek(info);
-            info.queue = ptr::null_mut();
-            queue
-        };
-        let Some(queue) = queue.map(ManuallyDrop::into_inner) else { return Ok(SUCCESS) };
-        done(plugin.devices[queue.port].synchronize(queue))
-    })
+    // SAFETY: the caller's promise.
+    unsafe { synchronize("synchronize", id, info) }
 }
 
-/// Tells libomptarget, by a null `Queue`, whether everything in a queue is done.
+/// Sets `Queue` to null if everything in a queue is done.
 ///
 /// # Safety
 /// `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_query_async(id: i32, info: *mut AsyncInfo) -> i32 {
-    guard("query_async", FAIL, || {
-        let plugin = plugin()?;
-        plugin.device(id)?;
+    on_device("query_async", id, |_| {
         // SAFETY: the caller's promise.
-        let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
-        // SAFETY: put there by `queue_of`.
-        let Some(queue) = (unsafe { peek(info) }) else { return Ok(SUCCESS) };
-        let result = plugin.devices[queue.port].query(&queue);
+        let slot = unsafe { slot_of(info)? };
+        // SAFETY: `queue_of` filled it.
+        let Some(queue) = (unsafe { Handle::<Queue>::borrow(*slot) }) else { return Ok(()) };
+        let result = plugin()?.devices[queue.port()].queues.query(&queue);
         if !matches!(result, Ok(false)) {
-            info.queue = ptr::null_mut();
-            drop(ManuallyDrop::into_inner(queue));
+            // SAFETY: as above; the queue is not used any more.
+            drop(unsafe { Handle::<Queue>::take(slot) });
         }
-        done(result.map(drop))
+        result.map(drop)
     })
 }
 
-/// Makes an async info for an interop object.
+/// Creates an async info for an interop object.
 ///
 /// # Safety
 /// `info` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_init_async_info(_id: i32, info: *mut *mut AsyncInfo) -> i32 {
-    guard("init_async_info", FAIL, || {
+    status("init_async_info", || {
         // SAFETY: the caller's promise. libomptarget has no call that frees it.
-        let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the result pointer is null"))?;
-        *info = Box::into_raw(Box::new(AsyncInfo { queue: ptr::null_mut() }));
-        Ok(SUCCESS)
+        *unsafe { result(info)? } = Box::into_raw(Box::new(AsyncInfo { queue: ptr::null_mut() }));
+        Ok(())
     })
 }
 
-/// MPI devices have no native handles for an interop object.
+/// Gives no handles for an interop object: MPI devices have no native ones.
 ///
 /// # Safety
-/// `info` is null or writable.
+/// `info` and `error` are null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_init_device_info(id: i32, info: *mut DeviceInfo, error: *mut *const c_char) -> i32 {
-    let known = guard("init_device_info", FAIL, || done(plugin()?.device(id).map(drop)));
+    let known = on_device("init_device_info", id, |_| Ok(()));
     // SAFETY: the caller's promise.
     unsafe {
         if let Some(info) = info.as_mut() {

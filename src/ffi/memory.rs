@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Memory of devices, and copies from and to it.
 
-use super::kernels::queue_of;
-use super::types::*;
+use super::queue::{at_once, queue_of};
 use super::*;
 use crate::debug;
-use crate::plugin::device::Device;
-use crate::plugin::queue::Queue;
-use std::sync::Arc;
-
-/// Does something on a queue of its own and waits for it.
-pub(super) fn at_once(device: &Device, call: impl FnOnce(&Arc<Queue>) -> Result<()>) -> Result<i32> {
-    let queue = device.queue();
-    let called = call(&queue);
-    done(device.synchronize(queue).and(called))
-}
 
 fn to_bytes(size: i64, device: &Device) -> Result<u64> {
     u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))
 }
 
-/// Takes memory of a kind (`TargetAllocTy`); null on failure.
+/// Allocates memory of a kind (`TargetAllocTy`); null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, kind: i32) -> *mut c_void {
     guard("data_alloc", ptr::null_mut(), || {
+        lifecycle::note_use();
         let plugin = plugin()?;
         let device = plugin.device(id)?;
         let size = to_bytes(size, device)?;
         let at = match kind {
-            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.alloc(size, host as u64)?,
+            ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.memory.alloc(size, host as u64)?,
             ALLOC_HOST => plugin.alloc_host(size)?,
             ALLOC_SHARED => {
                 return Err(Error::new(format!(
@@ -43,31 +33,29 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
     })
 }
 
-/// Gives memory back. (LLVM 14 and 15 do not tell the kind; it is not needed.)
+/// Frees memory. (LLVM 14 and 15 do not pass the kind, which is not needed.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_data_delete(id: i32, at: *mut c_void, _kind: i32) -> i32 {
-    guard("data_delete", FAIL, || {
-        if is_closed() {
+    status("data_delete", || {
+        if lifecycle::is_closed() {
             // LLVM 19 keeps memory for reuse, beyond a program's MPI_Finalize: it has gone.
-            return Ok(SUCCESS);
+            return Ok(());
         }
         let plugin = plugin()?;
         debug!("device {id}: {at:p} is free");
-        done(plugin.free(plugin.device(id)?, at as u64))
+        plugin.free(plugin.device(id)?, at as u64)
     })
 }
 
-/// Host memory needs no lock to be copied from and to.
+/// Does nothing: copies need no locked host memory.
 ///
 /// # Safety
 /// `locked` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_data_lock(_id: i32, host: *mut c_void, _size: i64, locked: *mut *mut c_void) -> i32 {
-    if locked.is_null() {
-        return FAIL;
-    }
     // SAFETY: the caller's promise.
-    unsafe { *locked = host };
+    let Some(locked) = (unsafe { locked.as_mut() }) else { return FAIL };
+    *locked = host;
     SUCCESS
 }
 
@@ -83,16 +71,8 @@ pub extern "C" fn __tgt_rtl_data_unlock(_id: i32, _host: *mut c_void) -> i32 {
 /// `host[..size]` is readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_data_submit(id: i32, target: *mut c_void, host: *mut c_void, size: i64) -> i32 {
-    guard("data_submit", FAIL, || {
-        let plugin = plugin()?;
-        let device = plugin.device(id)?;
-        let size = to_bytes(size, device)?;
-        if size == 0 {
-            return Ok(SUCCESS);
-        }
-        // SAFETY: the caller's promise; the queue is synchronized before the return.
-        at_once(device, |queue| unsafe { plugin.submit((device, target as u64), host.cast(), size, queue) })
-    })
+    // SAFETY: the caller's promise.
+    at_once("data_submit", id, |info| unsafe { __tgt_rtl_data_submit_async(id, target, host, size, info) })
 }
 
 /// Copies to the device as a part of a queue.
@@ -108,18 +88,16 @@ pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
     size: i64,
     info: *mut AsyncInfo,
 ) -> i32 {
-    guard("data_submit", FAIL, || {
-        let plugin = plugin()?;
-        let device = plugin.device(id)?;
+    on_device("data_submit", id, |device| {
         let size = to_bytes(size, device)?;
         debug!("device {id}: {size} bytes from host {host:p} to {target:p}");
         if size == 0 {
-            return Ok(SUCCESS);
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         unsafe {
             let queue = queue_of(device, info)?;
-            done(plugin.submit((device, target as u64), host.cast(), size, &queue))
+            plugin()?.submit((device, target as u64), host.cast(), size, &queue)
         }
     })
 }
@@ -130,16 +108,8 @@ pub unsafe extern "C" fn __tgt_rtl_data_submit_async(
 /// `host[..size]` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_data_retrieve(id: i32, host: *mut c_void, target: *mut c_void, size: i64) -> i32 {
-    guard("data_retrieve", FAIL, || {
-        let plugin = plugin()?;
-        let device = plugin.device(id)?;
-        let size = to_bytes(size, device)?;
-        if size == 0 {
-            return Ok(SUCCESS);
-        }
-        // SAFETY: the caller's promise; the queue is synchronized before the return.
-        at_once(device, |queue| unsafe { plugin.retrieve(host.cast(), (device, target as u64), size, queue) })
-    })
+    // SAFETY: the caller's promise.
+    at_once("data_retrieve", id, |info| unsafe { __tgt_rtl_data_retrieve_async(id, host, target, size, info) })
 }
 
 /// Copies from the device as a part of a queue.
@@ -155,28 +125,25 @@ pub unsafe extern "C" fn __tgt_rtl_data_retrieve_async(
     size: i64,
     info: *mut AsyncInfo,
 ) -> i32 {
-    guard("data_retrieve", FAIL, || {
-        let plugin = plugin()?;
-        let device = plugin.device(id)?;
+    on_device("data_retrieve", id, |device| {
         let size = to_bytes(size, device)?;
         debug!("device {id}: {size} bytes from {target:p} to host {host:p}");
         if size == 0 {
-            return Ok(SUCCESS);
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         unsafe {
             let queue = queue_of(device, info)?;
-            plugin.retrieve(host.cast(), (device, target as u64), size, &queue)?;
-            done(match libomptarget::generation() {
-                Ok(Generation::Llvm14) => device.drain(&queue),
+            plugin()?.retrieve(host.cast(), (device, target as u64), size, &queue)?;
+            match libomptarget::generation() {
+                Ok(Generation::Llvm14) => device.queues.drain(&queue),
                 _ => Ok(()),
-            })
+            }
         }
     })
 }
 
-/// Repeats a pattern all over `size` bytes of the device, as a part of a queue. (For LLVM
-/// 22 and later.)
+/// Fills `size` bytes of the device with a pattern, as a part of a queue. (For LLVM 22 and later.)
 ///
 /// # Safety
 /// `pattern[..pattern_size]` is readable; `info` is an async info of libomptarget.
@@ -189,16 +156,15 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_data_fill_async(
     size: i64,
     info: *mut AsyncInfo,
 ) -> i32 {
-    guard("data_fill", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("data_fill", id, |device| {
         let (size, pattern_size) = (to_bytes(size, device)?, to_bytes(pattern_size, device)?);
         if size == 0 {
-            return Ok(SUCCESS);
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         let (queue, pattern) =
             unsafe { (queue_of(device, info)?, std::slice::from_raw_parts(pattern.cast(), pattern_size as usize)) };
-        done(device.fill(&queue, target as u64, pattern, size))
+        device.memory.fill(&queue, target as u64, pattern, size)
     })
 }
 
@@ -212,6 +178,7 @@ pub extern "C" fn __tgt_rtl_is_data_exchangable(source: i32, destination: i32) -
 }
 
 /// Copies between devices.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "these are addresses of devices")]
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_data_exchange(
     source: i32,
@@ -220,14 +187,9 @@ pub extern "C" fn __tgt_rtl_data_exchange(
     to: *mut c_void,
     size: i64,
 ) -> i32 {
-    guard("data_exchange", FAIL, || {
-        let plugin = plugin()?;
-        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
-        let size = to_bytes(size, device)?;
-        if size == 0 {
-            return Ok(SUCCESS);
-        }
-        at_once(device, |queue| device.exchange(queue, from as u64, other, to as u64, size))
+    at_once("data_exchange", source, |info| {
+        // SAFETY: `at_once` gives an async info.
+        unsafe { __tgt_rtl_data_exchange_async(source, from, destination, to, size, info) }
     })
 }
 
@@ -244,16 +206,15 @@ pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
     size: i64,
     info: *mut AsyncInfo,
 ) -> i32 {
-    guard("data_exchange", FAIL, || {
-        let plugin = plugin()?;
-        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
+    on_device("data_exchange", source, |device| {
+        let other = plugin()?.device(destination)?;
         let size = to_bytes(size, device)?;
         debug!("{size} bytes from device {source} {from:p} to device {destination} {to:p}");
         if size == 0 {
-            return Ok(SUCCESS);
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         let queue = unsafe { queue_of(device, info)? };
-        done(device.exchange(&queue, from as u64, other, to as u64, size))
+        device.memory.exchange(&queue, from as u64, &other.memory, to as u64, size)
     })
 }

@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Start and end: of the plugin, of devices, of what has images; and what is known of a device.
+//! Start and end of the plugin, of devices, and of programs and libraries with images; properties of
+//! devices.
 
-use super::images::{LOADED, LoadedImage, entries_of, images_of, range_of};
-use super::types::*;
+use super::images::{LOADED, LoadedImage, entries_of, images_of, note_requires, range_of};
 use super::*;
 use crate::debug;
 use std::ffi::{CString, c_char};
 
-/// True if any of these images has kernels to run when it goes.
-fn have_destructors(images: &[DeviceImage]) -> bool {
-    /// `OMP_DECLARE_TARGET_DTOR`.
-    const DTOR: i32 = 4;
-    // SAFETY: libomptarget registers only images with an entry table.
-    images.iter().any(|i| unsafe { entries_of(i) }.iter().any(|e| e.flags & DTOR != 0))
-}
-
-/// Starts the plugin: MPI, and the meeting of all ranks of the job.
+/// Starts the plugin: MPI, and the connection of all ranks of the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_plugin() -> i32 {
-    guard("starting", FAIL, || {
+    status("starting", || {
         if !matches!(choice(), Choice::Stock) {
-            // What can't work shall end here, not behind half a run.
+            // An unusable libomptarget ends the process here, not in the middle of a run.
             generation();
         }
-        Ok(SUCCESS)
+        Ok(())
     })
 }
 
-/// libomptarget calls this once per library that goes; the end comes with the process's.
+/// Called once per unloaded library; shutdown happens at process exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_deinit_plugin() -> i32 {
     SUCCESS
@@ -45,86 +37,64 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
     })
 }
 
-/// A program or library with images appears.
+/// Called when a program or library with images is loaded.
 ///
 /// # Safety
 /// `desc` is null or points to a descriptor of the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
-    // SAFETY: the caller's promise.
-    let images = unsafe { images_of(desc) };
-    let destructors = have_destructors(images);
-    let early = !USED.load(Ordering::SeqCst);
-    REGISTERED.lock().push(Registered { desc: desc as usize, needs_devices: destructors || early });
-    if early {
-        notice_exit(true);
-    }
+    /// `OMP_DECLARE_TARGET_DTOR`: a kernel that runs when its image is unloaded.
+    const DTOR: i32 = 4;
+    // SAFETY: the caller's promise; libomptarget registers only images with an entry table.
+    let mut entries = unsafe { images_of(desc).iter().flat_map(|image| entries_of(image)) };
+    lifecycle::register(desc as usize, entries.any(|e| e.flags & DTOR != 0));
     SUCCESS
 }
 
-/// A program or library with images goes: the devices unload them.
+/// Called when a program or library with images is unloaded: the devices unload the images.
 ///
 /// # Safety
 /// `desc` is what `register_lib` was called with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
-    if EXITING.load(Ordering::SeqCst) && ending::is_inside() {
-        finish_inside();
+    if lifecycle::is_exiting() && ending::is_inside() {
+        lifecycle::finish_inside();
         return SUCCESS;
     }
-    guard("unregister_lib", FAIL, || {
+    status("unregister_lib", || {
         // SAFETY: the caller's promise.
         let images = unsafe { images_of(desc) };
         // What was loaded may be a part of what was registered: LLVM unpacks images.
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
-        REGISTERED.lock().retain(|r| r.desc != desc as usize);
-        if EXITING.load(Ordering::SeqCst) || is_closed() {
-            // The devices will be gone before anyone misses the memory.
-            finish_if_unused();
-            return Ok(SUCCESS);
-        }
-        let Some(plugin) = started() else { return Ok(SUCCESS) };
-        done(gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id)))
+        let Some(plugin) = lifecycle::unregister(desc as usize) else { return Ok(()) };
+        gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id))
     })
 }
 
-/// Takes the program's `requires` directives; 0, which LLVM 18 takes for success and no
-/// earlier one looks at.
+/// Takes the program's `requires` directives. Returns 0: success for LLVM 18, ignored before.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
     note_requires(flags);
     SUCCESS.into()
 }
 
-pub(super) fn note_requires(flags: i64) {
-    /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
-    const UNIFIED_SHARED_MEMORY: i64 = 8;
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if flags & UNIFIED_SHARED_MEMORY != 0 && !SAID.swap(true, Ordering::Relaxed) {
-        log::warning(
-            "the program requires unified_shared_memory, but MPI devices have memory of their own: \
-             a region that uses unmapped host memory will fail",
-        );
-    }
-}
-
-/// Starts a device; the plugin's start did so already.
+/// Starts nothing: devices start together with the plugin.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
-    guard("init_device", FAIL, || {
-        if let (Choice::OnUse(devices, _), None) = (choice(), started()) {
-            // LLVM 18 asks this of all devices before any is used: too early for a program's MPI.
+    status("init_device", || {
+        if let (Choice::OnUse(devices, _), None) = (choice(), lifecycle::started()) {
+            // LLVM 18 calls this for all devices before any is used: too early for a program's MPI.
             debug!("device {id} of {devices} will be spawned when it is used");
         } else {
             debug!("{} is used", plugin()?.device(id)?.name());
         }
-        Ok(SUCCESS)
+        Ok(())
     })
 }
 
-/// Refuses to record kernels, or to replay them. (LLVM 18 calls this when
-/// `LIBOMPTARGET_RECORD` is set, even if a plugin does not have it.)
+/// Refuses to record or replay kernels. (If `LIBOMPTARGET_RECORD` is set, LLVM 18 calls this even
+/// where a plugin does not have it.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_initialize_record_replay(
     id: i32,
@@ -134,28 +104,27 @@ pub extern "C" fn __tgt_rtl_initialize_record_replay(
     _save_output: bool,
     _offset: *mut u64,
 ) -> i32 {
-    guard("initialize_record_replay", FAIL, || {
-        let device = plugin()?.device(id)?;
+    on_device("initialize_record_replay", id, |device| {
         Err(Error::new(format!("kernels of {} can't be recorded: unset LIBOMPTARGET_RECORD", device.name())))
     })
 }
 
-/// Ends the use of a device: its images are unloaded. (LLVM up to 18 never calls this.)
+/// Unloads the images of a device. (LLVM up to 18 never calls this.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_deinit_device(id: i32) -> i32 {
-    guard("deinit_device", FAIL, || {
-        let Some(plugin) = started().filter(|_| !is_closed()) else { return Ok(SUCCESS) };
-        done(plugin.unload_all(plugin.device(id)?))
+    status("deinit_device", || {
+        let Some(plugin) = lifecycle::usable() else { return Ok(()) };
+        plugin.unload_all(plugin.device(id)?)
     })
 }
 
-/// Sets what `LIBOMPTARGET_INFO` would.
+/// Replaces the value of `LIBOMPTARGET_INFO`.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_set_info_flag(flags: u32) {
     log::set_info_level(flags);
 }
 
-/// Prints what is known of a device.
+/// Prints the properties of a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_print_device_info(id: i32) {
     guard("print_device_info", (), || {
@@ -166,24 +135,24 @@ pub extern "C" fn __tgt_rtl_print_device_info(id: i32) {
     });
 }
 
-/// Tells what is known of a device: calls `tell` with `context`, a property's name and
-/// its value, for each of them. (For LLVM 19 and later, which prints them itself.)
+/// Calls `report` with `context` and the name and value of each property of a device. (For LLVM 19
+/// and later, which print them.)
 ///
 /// # Safety
-/// `tell` may be called with `context`.
+/// `report` may be called with `context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_mpi_device_info(
     id: i32,
-    tell: Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, value: *const c_char)>,
+    report: Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, value: *const c_char)>,
     context: *mut c_void,
 ) -> i32 {
-    guard("device_info", FAIL, || {
-        let tell = tell.ok_or_else(|| Error::new("the function to tell is null"))?;
-        for (name, value) in plugin()?.device(id)?.info() {
+    on_device("device_info", id, |device| {
+        let report = report.ok_or_else(|| Error::new("the function to call is null"))?;
+        for (name, value) in device.info() {
             let (name, value) = (CString::new(name).unwrap_or_default(), CString::new(value).unwrap_or_default());
             // SAFETY: the caller's promise.
-            unsafe { tell(context, name.as_ptr(), value.as_ptr()) };
+            unsafe { report(context, name.as_ptr(), value.as_ptr()) };
         }
-        Ok(SUCCESS)
+        Ok(())
     })
 }

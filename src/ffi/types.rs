@@ -3,24 +3,19 @@
 
 use std::ffi::{c_char, c_void};
 
-/// `TARGET_ALLOC_DEVICE`.
+// LLVM's `TargetAllocTy`.
 pub const ALLOC_DEVICE: i32 = 0;
-/// `TARGET_ALLOC_HOST`.
 pub const ALLOC_HOST: i32 = 1;
-/// `TARGET_ALLOC_SHARED`.
 pub const ALLOC_SHARED: i32 = 2;
-/// `TARGET_ALLOC_DEFAULT`.
 pub const ALLOC_DEFAULT: i32 = 3;
-/// `TARGET_ALLOC_DEVICE_NON_BLOCKING`, from LLVM 17 on: every allocation here is.
+/// From LLVM 17 on. Every allocation here is non-blocking.
 pub const ALLOC_DEVICE_NON_BLOCKING: i32 = 4;
 
 /// `__tgt_offload_entry`: a kernel (size 0) or a global.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct OffloadEntry {
-    /// Address of the function or global.
     pub addr: *mut c_void,
-    /// Symbol name.
     pub name: *mut c_char,
     /// Bytes of a global; 0 for a function.
     pub size: usize,
@@ -32,21 +27,17 @@ pub struct OffloadEntry {
 
 /// `__tgt_device_image`: an image as the program contains it.
 #[repr(C)]
-#[derive(Debug)]
 pub struct DeviceImage {
-    /// Its first byte.
     pub image_start: *mut c_void,
-    /// The byte behind its last.
+    /// The byte after its last.
     pub image_end: *mut c_void,
     /// The entries that the program wants the addresses of.
     pub entries_begin: *mut OffloadEntry,
-    /// The end of these.
     pub entries_end: *mut OffloadEntry,
 }
 
 /// `__tgt_image_info`.
 #[repr(C)]
-#[derive(Debug)]
 pub struct ImageInfo {
     /// The processor that the image was built for.
     pub arch: *const c_char,
@@ -54,61 +45,46 @@ pub struct ImageInfo {
 
 /// `__tgt_bin_desc`: all images of a program or library.
 #[repr(C)]
-#[derive(Debug)]
 pub struct BinDesc {
-    /// How many there are.
     pub num_device_images: i32,
-    /// The images.
     pub device_images: *mut DeviceImage,
-    /// The host's entries.
     pub host_entries_begin: *mut OffloadEntry,
-    /// The end of these.
     pub host_entries_end: *mut OffloadEntry,
 }
 
 /// `__tgt_target_table`: the device's addresses of an image's entries, in their order.
 #[repr(C)]
-#[derive(Debug)]
 pub struct TargetTable {
-    /// The first entry.
     pub entries_begin: *mut OffloadEntry,
-    /// The end.
     pub entries_end: *mut OffloadEntry,
 }
 
 /// `__tgt_device_binary`: an image that was loaded on a device.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct DeviceBinary {
     /// What the plugin knows it by.
     pub handle: usize,
 }
 
-/// `__tgt_async_info`; later releases have more fields behind, which are not touched.
+/// `__tgt_async_info`; later releases append fields, which this library does not touch.
 #[repr(C)]
-#[derive(Debug)]
 pub struct AsyncInfo {
     /// A queue while something is pending, else null.
     pub queue: *mut c_void,
 }
 
-/// `__tgt_device_info`.
+/// `__tgt_device_info`; always null here.
 #[repr(C)]
-#[derive(Debug)]
 pub struct DeviceInfo {
-    /// Always null here.
     pub context: *mut c_void,
-    /// Always null here.
     pub device: *mut c_void,
 }
 
 /// The head of `KernelArgsTy`, which all its versions have in common.
 #[repr(C)]
-#[derive(Debug)]
 pub struct KernelArgs {
-    /// Version of the record.
     pub version: u32,
-    /// Number of arguments.
     pub num_args: u32,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! One job in the words of each launcher.
+//! The command line of a job for each launcher.
 
 use super::options::{Bind, LauncherKind};
 use crate::base::{Error, Result};
@@ -7,24 +7,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a launcher is to start.
+/// What a launcher starts.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The kind of launcher, which decides the words.
     pub kind: LauncherKind,
-    /// Its executable.
     pub launcher: PathBuf,
-    /// The user's own arguments for it.
+    /// The user's arguments for the launcher.
     pub arguments: Vec<OsString>,
-    /// What processes are bound to.
     pub bind: Option<Bind>,
     /// How long a device may be silent, 0: for ever.
     pub heartbeat: Duration,
-    /// How many processes.
     pub ranks: u32,
-    /// How many on which host, in the order of the ranks; if empty, all on this one.
+    /// The ranks per host, in the order of the ranks; if empty, all are on this host.
     pub hosts: Vec<(String, u32)>,
-    /// What all of them need in their environment.
     pub environment: Vec<(String, OsString)>,
     /// Program and arguments.
     pub command: Vec<OsString>,
@@ -32,9 +27,6 @@ pub struct Job {
 
 impl Job {
     /// The command that starts the job.
-    ///
-    /// # Errors
-    /// The launcher can't pass the program's arguments on.
     pub fn command(&self) -> Result<Vec<OsString>> {
         if self.command.iter().any(|word| word == ":") {
             return Err(Error::new("an argument ':' can't be passed on: launchers take it for their own"));
@@ -43,24 +35,24 @@ impl Job {
         let is_spread = !self.hosts.is_empty();
         match self.kind {
             LauncherKind::Mpirun => {
-                // How many devices a host has is the user's choice, whatever its cores.
+                // The user may place more devices on a host than it has cores.
                 words.push("--oversubscribe".into());
                 let says = |what: &str| self.arguments.iter().any(|word| word.to_string_lossy().contains(what));
                 if is_spread && !says("map-by") {
                     words.extend(["--map-by", "slot"].map(OsString::from));
                 }
-                words.extend(self.bind.map(|b| ["--bind-to", b.mpi_word()]).into_iter().flatten().map(OsString::from));
+                words.extend(self.bind.iter().flat_map(|b| ["--bind-to", b.words().0]).map(OsString::from));
                 if is_spread && !self.heartbeat.is_zero() && !says("oob_tcp_keepalive") {
                     words.extend(self.keep_alive());
                 }
             }
             LauncherKind::Mpiexec => {
-                words.extend(self.bind.map(|b| ["-bind-to", b.mpi_word()]).into_iter().flatten().map(OsString::from));
+                words.extend(self.bind.iter().flat_map(|b| ["-bind-to", b.words().0]).map(OsString::from));
             }
             LauncherKind::Srun => {
-                // An allocation has no place for the program, which mostly waits, beside the devices.
+                // An allocation has no core left for the program, which mostly waits.
                 words.extend(["--overlap", "--overcommit"].map(OsString::from));
-                words.extend(self.bind.map(|b| OsString::from(b.slurm_word())));
+                words.extend(self.bind.map(|b| OsString::from(b.words().1)));
             }
         }
         words.extend(self.arguments.iter().cloned());
@@ -71,16 +63,20 @@ impl Job {
             words.extend(match self.kind {
                 LauncherKind::Mpirun => vec!["--host".into(), hosts.into()],
                 LauncherKind::Mpiexec => vec!["-hosts".into(), hosts.into()],
-                // Rank by rank, where others fill a host up to its number.
-                LauncherKind::Srun => vec!["-m".into(), "arbitrary".into(), "-w".into(), repeated(&self.hosts).into()],
+                LauncherKind::Srun => {
+                    // One name for each rank.
+                    let names = self.hosts.iter().flat_map(|(name, n)| vec![name.as_str(); *n as usize]);
+                    let names = names.collect::<Vec<_>>().join(",");
+                    vec!["-m".into(), "arbitrary".into(), "-w".into(), names.into()]
+                }
             });
         }
         words.extend(with_environment(&self.environment, self.command.clone()));
         Ok(words)
     }
 
-    /// Has mpirun and its daemons notice a connection that is cut, which they would wait for
-    /// very long, before a program gives up a device there: then they can't be told to end.
+    /// Lets mpirun and its daemons notice a cut connection before the program gives up a device behind
+    /// it. By default they wait very long, and can't be terminated in that time.
     fn keep_alive(&self) -> impl Iterator<Item = OsString> {
         let seconds = self.heartbeat.as_secs();
         let values = [("time", seconds), ("intvl", (seconds / 5).max(1)), ("probes", (seconds - 1).clamp(1, 4))];
@@ -89,20 +85,16 @@ impl Job {
     }
 }
 
-/// A command that runs another one with these variables: env(1) means the same to every launcher.
+/// The command with these environment variables. Launchers have different options for them; env(1) is
+/// portable.
 pub fn with_environment(environment: &[(String, OsString)], command: Vec<OsString>) -> Vec<OsString> {
     if environment.is_empty() {
         return command;
     }
     let mut words = vec!["env".into()];
-    words.extend(environment.iter().map(|(name, value)| {
-        let mut word = OsString::from(name);
-        word.push("=");
-        word.push(value);
-        word
-    }));
+    words.extend(environment.iter().map(|(name, value)| [OsStr::new(name), value].join(OsStr::new("="))));
     if command.first().is_some_and(|program| program.as_encoded_bytes().contains(&b'=')) {
-        // env(1) would take it for one more variable.
+        // env(1) would take the program for a variable.
         words.extend(["sh", "-c", r#"exec "$0" "$@""#].map(OsString::from));
     }
     words.extend(command);
@@ -110,34 +102,20 @@ pub fn with_environment(environment: &[(String, OsString)], command: Vec<OsStrin
 }
 
 impl Bind {
-    fn mpi_word(self) -> &'static str {
+    /// The unit's name for the launchers of MPIs, and Slurm's option.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Bind::None => "none",
-            Bind::Core => "core",
-            Bind::Numa => "numa",
-            Bind::Socket => "socket",
-        }
-    }
-
-    fn slurm_word(self) -> &'static str {
-        match self {
-            Bind::None => "--cpu-bind=none",
-            Bind::Core => "--cpu-bind=cores",
-            Bind::Numa => "--cpu-bind=ldoms",
-            Bind::Socket => "--cpu-bind=sockets",
+            Bind::None => ("none", "--cpu-bind=none"),
+            Bind::Core => ("core", "--cpu-bind=cores"),
+            Bind::Numa => ("numa", "--cpu-bind=ldoms"),
+            Bind::Socket => ("socket", "--cpu-bind=sockets"),
         }
     }
 }
 
-/// Hosts with their numbers as launchers write them.
+/// The syntax of launchers for hosts and their numbers of ranks.
 pub fn list(hosts: &[(String, u32)]) -> String {
     hosts.iter().map(|(name, n)| format!("{name}:{n}")).collect::<Vec<_>>().join(",")
-}
-
-/// Hosts, each as often as its number says.
-fn repeated(hosts: &[(String, u32)]) -> String {
-    let names = hosts.iter().flat_map(|(name, n)| std::iter::repeat_n(name.as_str(), *n as usize));
-    names.collect::<Vec<_>>().join(",")
 }
 
 /// A command as a line for a POSIX shell.

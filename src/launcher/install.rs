@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The builds of this project that are installed beside the launcher, one for each MPI.
+//! The builds of this project in the launcher's installation, one for each MPI.
 
-use crate::base::{Error, Result, elf, programs};
+use crate::base::{Error, Result, elf};
+use crate::sys::programs;
 use goblin::elf::Elf;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// MPI libraries that have a binary interface in common.
+/// MPI libraries with the same binary interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Open MPI.
     OpenMpi,
-    /// MPICH, and what has its binary interface.
+    /// MPICH and its derivatives.
     Mpich,
 }
 
 impl Family {
-    /// The family of a library, from the name that programs link: Open MPI's is libmpi.so.40
-    /// (or .20), MPICH's libmpich.so.12 or, as its binary interface's name, libmpi.so.12.
+    /// The family of a library with this name: Open MPI's is libmpi.so.40 (or .20), MPICH's is
+    /// libmpich.so.12 or, as the common name of its binary interface, libmpi.so.12.
     pub fn of_library(name: &str) -> Option<Family> {
         match name {
             "libmpi.so.12" => Some(Family::Mpich),
@@ -28,9 +28,9 @@ impl Family {
         }
     }
 
-    /// The family's launcher on this machine: the first of its usual names that is one.
+    /// The family's launcher on this machine.
     pub fn launcher(self) -> Option<PathBuf> {
-        // Open MPI's calls itself "OpenRTE" unless its name is mpirun.
+        // Open MPI's launcher calls itself "OpenRTE" unless its name is mpirun.
         let (names, word): (&[&str], &str) = match self {
             Family::OpenMpi => (&["mpirun.openmpi", "mpirun", "mpiexec"], "Open"),
             Family::Mpich => (&["mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"], "HYDRA"),
@@ -55,13 +55,10 @@ impl fmt::Display for Family {
 /// The plugin and the device executable of one build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// What it is called: the name of its folder.
+    /// The name of its folder.
     pub name: String,
-    /// The MPI that it is for.
     pub family: Family,
-    /// The device executable.
     pub device: PathBuf,
-    /// The plugin.
     pub plugin: PathBuf,
 }
 
@@ -78,32 +75,45 @@ impl Build {
         Some(Build { name, family, device, plugin })
     }
 
-    /// The folder that a program's LD_LIBRARY_PATH needs, so that its libomptarget, which is
-    /// of this release of LLVM if that is known, finds the plugin; none where it is built in.
-    ///
-    /// # Errors
-    /// There is no plugin for that release.
-    pub fn slot(&self, llvm: Option<u32>) -> Result<Option<PathBuf>> {
-        let name = match llvm {
-            Some(19..) => return Ok(None),
-            Some(18) => "llvm18",
-            Some(14..=17) | None => "llvm17",
+    /// True if the file is in one of this installation's folders for LD_LIBRARY_PATH, for any MPI.
+    pub fn owns(&self, file: &Path) -> bool {
+        let folder = self.plugin.parent().and_then(Path::parent).filter(|folder| folder.ends_with("lib/omptarget-mpi"));
+        folder.is_some_and(|folder| file.starts_with(folder))
+    }
+
+    /// The folder for LD_LIBRARY_PATH in which the libomptarget of this release of LLVM (`None`:
+    /// unknown) finds the plugin. From LLVM 19 on libomptarget contains its plugins: the folder has a
+    /// replacement for `library`, which the program is linked with. `None` if this installation has
+    /// no such folders.
+    pub fn slot(&self, llvm: Option<u32>, library: &str) -> Result<Option<PathBuf>> {
+        let folder = |name: &str| self.plugin.with_file_name(name);
+        let folder = match llvm {
+            Some(n @ 19..) => {
+                let folder = folder(&format!("llvm{n}"));
+                if !folder.join(library).exists() {
+                    return Err(Error::new(format!(
+                        "there is no {} with the plugin 'mpi' in it, which is what programs of clang {n} need: \
+                         make it with `make llvm{n}` in the sources of omptarget-mpi, then install that as before",
+                        folder.join(library).display()
+                    )));
+                }
+                return Ok(Some(folder));
+            }
+            Some(18) => folder("llvm18"),
+            Some(14..=17) | None => folder("llvm17"),
             Some(n) => {
                 return Err(Error::new(format!("libomptarget {n} is not supported: LLVM 14 is the oldest that is")));
             }
         };
-        let folder = self.plugin.with_file_name(name);
-        if !folder.is_dir() {
-            if llvm.is_none() {
-                return Ok(None);
-            }
-            return Err(Error::new(format!("{} is missing: install omptarget-mpi again", folder.display())));
+        match llvm {
+            _ if folder.is_dir() => Ok(Some(folder)),
+            None => Ok(None),
+            Some(_) => Err(Error::new(format!("{} is missing: install omptarget-mpi again", folder.display()))),
         }
-        Ok(Some(folder))
     }
 }
 
-/// All builds in a prefix; the one that its plain commands belong to comes first.
+/// All builds in a prefix; the build of the commands in `bin` comes first.
 pub fn builds(prefix: &Path) -> Vec<Build> {
     let folders =
         |at: &str| std::fs::read_dir(prefix.join(at)).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -112,7 +122,7 @@ pub fn builds(prefix: &Path) -> Vec<Build> {
     let plain = device.canonicalize().unwrap_or_default();
     found.sort_by_key(|b| (b.device.canonicalize().unwrap_or_default() != plain, b.name.clone()));
     if found.is_empty() {
-        // LLVM's own build installs one, without slots, in lib or in lib/TARGET.
+        // LLVM's own build installs one plugin, in lib or in lib/TARGET, and no folders for programs.
         let plugin = |folder: PathBuf| folder.join("libomptarget.rtl.mpi.so");
         let places = ["lib", "lib64"].map(|name| prefix.join(name)).into_iter().chain(folders("lib"));
         let plugin = places.map(plugin).find(|p| p.exists());
@@ -121,11 +131,8 @@ pub fn builds(prefix: &Path) -> Vec<Build> {
     found
 }
 
-/// The build to use: the one asked for, that of the program's own MPI, or the first whose
-/// launcher is there.
-///
-/// # Errors
-/// None fits.
+/// The build that the user asks for, or the one for the program's own MPI, or the first one that has
+/// a launcher.
 pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, any_launcher: bool) -> Result<Build> {
     let names = || builds.iter().map(|b| b.name.as_str()).collect::<Vec<_>>().join(", ");
     if builds.is_empty() {
@@ -139,14 +146,10 @@ pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, an
         }
         return Ok(build.clone());
     }
-    if let Some(family) = program {
-        let build = builds.iter().find(|b| b.family == family).cloned();
-        return build
-            .ok_or_else(|| Error::new(format!("the program is linked with {family}; installed are: {}", names())));
-    }
-    let build = builds.iter().find(|b| any_launcher || b.family.launcher().is_some()).cloned();
-    build.ok_or_else(|| {
-        Error::new(format!("no mpirun or mpiexec of {} was found: is it on the PATH?", builds[0].family))
+    let fits = |b: &&Build| program.map_or_else(|| any_launcher || b.family.launcher().is_some(), |p| p == b.family);
+    builds.iter().find(fits).cloned().ok_or_else(|| match program {
+        Some(program) => Error::new(format!("the program is linked with {program}; installed are: {}", names())),
+        None => Error::new(format!("no mpirun or mpiexec of {} was found: is it on the PATH?", builds[0].family)),
     })
 }
 
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_told_by_the_library() {
+    fn the_library_determines_the_family() {
         assert_eq!(Family::of_library("libmpi.so.40"), Some(Family::OpenMpi));
         assert_eq!(Family::of_library("libmpi.so.12"), Some(Family::Mpich));
         assert_eq!(Family::of_library("libmpich.so.12"), Some(Family::Mpich));
@@ -184,8 +187,13 @@ mod tests {
     #[test]
     fn slots_follow_the_release() {
         let b = build("openmpi", Family::OpenMpi);
-        assert_eq!(b.slot(Some(19)).unwrap(), None);
-        assert!(b.slot(Some(13)).unwrap_err().to_string().contains("LLVM 14"));
-        assert!(b.slot(Some(16)).unwrap_err().to_string().contains("omptarget-mpi/openmpi/llvm17"));
+        let error = |llvm, library| b.slot(Some(llvm), library).unwrap_err().to_string();
+        assert!(error(13, "libomptarget.so.13").contains("LLVM 14"));
+        assert!(error(16, "libomptarget.so.16").contains("omptarget-mpi/openmpi/llvm17"));
+        assert!(b.owns(Path::new("/p/lib/omptarget-mpi/llvm22/libomptarget.so.22.1")));
+        assert!(!b.owns(Path::new("/p/lib/libomptarget.so.22.1")));
+        let missing = error(22, "libomptarget.so.22.1");
+        assert!(missing.contains("omptarget-mpi/openmpi/llvm22/libomptarget.so.22.1"), "{missing}");
+        assert!(missing.contains("`make llvm22`"), "{missing}");
     }
 }

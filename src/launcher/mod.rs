@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The launcher `llvm-offload-mpirun`: finds out what a program needs, and hands over to the
-//! MPI's own launcher. It never calls MPI itself.
+//! The launcher `llvm-offload-mpirun`: finds out what a program needs, and executes the MPI's own
+//! launcher. It never calls MPI itself.
 
 mod check;
 mod command;
@@ -9,7 +9,9 @@ mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, hosts, log, manual, node, programs, settings};
+use crate::base::{Error, Result, log, manual, settings};
+use crate::job::hosts;
+use crate::sys::{node, programs};
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
 use install::Build;
@@ -21,16 +23,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The executable.
+/// The main function of the executable.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     if let (None, Some(home)) = (std::env::var_os("HOME"), std::env::home_dir()) {
-        // Open MPI 5 does not start without it, as in a container or a system's service.
+        // Open MPI 5 does not start without HOME, which containers and system services may lack.
         // SAFETY: no other thread runs.
         unsafe { std::env::set_var("HOME", home) };
     }
     match run(&options) {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(e) => {
             log::error(e);
             ExitCode::FAILURE
@@ -38,39 +41,39 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<ExitCode> {
+/// False if the check fails.
+fn run(options: &Options) -> Result<bool> {
     if options.man {
-        return manual::print(Options::command()).map(|()| ExitCode::SUCCESS);
+        return manual::print(Options::command(), settings::Reader::Launcher).map(|()| true);
     }
     if let Some(plugin) = &options.print_devices {
-        return devices::print(plugin).map(|()| ExitCode::SUCCESS);
+        return devices::print(plugin).map(|()| true);
     }
     let plan = Plan::of(options)?;
     if options.check {
-        return Ok(if check::run(&plan)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return check::run(&plan);
     }
     let words = plan.job.command()?;
     if options.dry_run {
         let line = quoted(&words);
         std::io::stdout().write_all(&[line.as_encoded_bytes(), b"\n"].concat())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(true);
     }
-    // From here on the MPI's launcher is this process: signals and the status are its own.
+    // The MPI's launcher becomes this process, so that signals and the exit status are its own.
     let e = Command::new(&words[0]).args(&words[1..]).exec();
     Err(Error::from(e).context(format_args!("can't run {}", words[0].to_string_lossy())))
 }
 
-/// What is to be done, and with what.
-pub struct Plan {
-    /// What is run, if anything is.
-    pub program: Option<Program>,
-    /// The build that is used.
-    pub build: Build,
-    /// The job.
-    pub job: Job,
-    /// Hosts with their numbers of devices; none if all are on this one.
-    pub hosts: Vec<(String, u32)>,
+/// The job, and what `--check` reports about it.
+struct Plan {
+    program: Option<Program>,
+    build: Build,
+    job: Job,
+    hosts: Hosts,
 }
+
+/// Hosts, each with a number of devices or ranks. An empty list is this host.
+type Hosts = Vec<(String, u32)>;
 
 impl Plan {
     fn of(options: &Options) -> Result<Plan> {
@@ -93,7 +96,7 @@ impl Plan {
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
         let this_host = node::host_name();
-        let Places { program_hosts, devices, hosts } = Places::of(options, spawns, &this_host)?;
+        let (program_hosts, devices, hosts) = place(options, spawns, &this_host)?;
 
         let mut command = options.command.clone();
         let mut own = None;
@@ -103,12 +106,12 @@ impl Plan {
         } else {
             command = vec![myself.into(), "--print-devices".into(), build.plugin.clone().into()];
         }
-        // Open MPI takes nothing of the environment to other hosts.
-        let lacks = kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty());
-        let forwarded = if lacks { settings::for_devices() } else { Vec::new() };
-        let mut environment: Vec<_> =
-            forwarded.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
-        environment.extend(options.bind.map(|_| ("OMPTARGET_MPI_BIND".to_string(), OsString::from("inherit"))));
+        let mut environment: Vec<(String, OsString)> = Vec::new();
+        // Open MPI passes no environment variables to other hosts.
+        if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
+            environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
+        }
+        environment.extend(options.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
         let mut ranks = options.ranks;
         let mut places = Vec::new();
         if spawns {
@@ -117,11 +120,11 @@ impl Plan {
             environment.push(("OMPTARGET_MPI_DEVICES".into(), each.to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
-                // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add some at once.
+                // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add hosts at once.
                 places = [program_hosts, hosts.clone()].concat();
             }
         } else {
-            // One where nothing is said: as many as a rank has.
+            // By default as many devices as one rank has.
             let ranks_of = |n| if n == 1 && options.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
             let on_hosts =
                 hosts.iter().map(|(host, n)| Ok((host.clone(), ranks_of(*n)?))).collect::<Result<Vec<_>>>()?;
@@ -129,7 +132,7 @@ impl Plan {
             if !hosts.is_empty() {
                 places = merged([program_hosts, on_hosts].concat());
             }
-            // What the first ranks of the device executable become; launchers give those the input.
+            // The first ranks become the program, because launchers pass the input to these.
             let mut words = vec![build.device.clone().into_os_string()];
             if options.ranks > 1 {
                 words.extend(["--ranks".into(), options.ranks.to_string().into()]);
@@ -153,8 +156,8 @@ impl Plan {
 }
 
 /// Each host once, with all of its ranks: launchers fill one host after the other.
-fn merged(hosts: Vec<(String, u32)>) -> Vec<(String, u32)> {
-    let mut merged: Vec<(String, u32)> = Vec::new();
+fn merged(hosts: Hosts) -> Hosts {
+    let mut merged = Hosts::new();
     for (name, n) in hosts {
         match merged.iter_mut().find(|(known, _)| hosts::is_same(known, &name)) {
             Some((_, all)) => *all += n,
@@ -164,39 +167,27 @@ fn merged(hosts: Vec<(String, u32)>) -> Vec<(String, u32)> {
     merged
 }
 
-/// Who goes where.
-struct Places {
-    /// Where the program's ranks go.
-    program_hosts: Vec<(String, u32)>,
-    /// Devices in all.
-    devices: u32,
-    /// How many of them on which host; none is this one.
-    hosts: Vec<(String, u32)>,
+/// The hosts of the program's ranks, the number of devices, and their hosts.
+fn place(options: &Options, spawns: bool, this_host: &str) -> Result<(Hosts, u32, Hosts)> {
+    let named = match (&options.hosts, &options.hostfile) {
+        (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
+        (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
+        // The launcher places the ranks of an MPI application. Their devices run beside them.
+        _ if spawns => Vec::new(),
+        _ => hosts::of_allocation()?,
+    };
+    let is_allocation = options.hosts.is_none() && options.hostfile.is_none();
+    let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host));
+    // On a login node the program goes into the allocation too.
+    let host = named.first().filter(|_| is_elsewhere).map_or(this_host, |h| h.name.as_str());
+    // Each rank of an MPI application has its own devices.
+    let sets = if spawns { options.ranks } else { 1 };
+    let devices = options.devices.map(|n| n.saturating_mul(sets));
+    let (devices, hosts) = hosts::place(&named, devices, options.devices_per_node)?;
+    Ok((vec![(host.to_string(), options.ranks)], devices, hosts))
 }
 
-impl Places {
-    fn of(options: &Options, spawns: bool, this_host: &str) -> Result<Places> {
-        let named = match (&options.hosts, &options.hostfile) {
-            (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
-            (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
-            // The ranks of an MPI application are placed by its launcher, its devices beside them.
-            _ if spawns => Vec::new(),
-            _ => hosts::of_allocation()?,
-        };
-        let is_allocation = options.hosts.is_none() && options.hostfile.is_none();
-        let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host));
-        // On a login node the program goes into the allocation too.
-        let host = named.first().filter(|_| is_elsewhere).map_or(this_host, |h| h.name.as_str());
-        let program_hosts = vec![(host.to_string(), options.ranks)];
-        // Of an MPI application each rank has so many.
-        let sets = if spawns { options.ranks } else { 1 };
-        let (devices, hosts) =
-            hosts::place(&named, options.devices.map(|n| n.saturating_mul(sets)), options.devices_per_node)?;
-        Ok(Places { program_hosts, devices, hosts })
-    }
-}
-
-/// What the program's environment needs so that its libomptarget finds the plugin.
+/// The environment variable that lets the program's libomptarget find the plugin.
 fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String, OsString)>> {
     let llvm = program.llvm();
     if llvm.is_none() && !program.is_script && !force {
@@ -207,16 +198,23 @@ fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String,
             program.path.display()
         )));
     }
-    let Some(folder) = build.slot(llvm)? else {
-        if force || llvm.is_none() || program.has_plugin_built_in() {
-            return Ok(None);
-        }
-        return Err(Error::new(format!(
-            "{}: its libomptarget was built without the plugin 'mpi'; link the program with one that was built \
-             with LIBOMPTARGET_PLUGINS_TO_BUILD=\"mpi;host\", or set LD_LIBRARY_PATH to its folder",
-            program.path.display()
-        )));
-    };
+    match library_path(program, build) {
+        Ok(path) => Ok(path.map(|path| ("LD_LIBRARY_PATH".into(), path))),
+        Err(_) if force => Ok(None),
+        Err(e) => Err(e.context(program.path.display())),
+    }
+}
+
+/// The LD_LIBRARY_PATH with which a program's libomptarget finds the plugin, or is replaced by one
+/// that contains the plugin; `None` if the program needs none.
+fn library_path(program: &Program, build: &Build) -> Result<Option<OsString>> {
+    let (library, path) = program.offload_library().unwrap_or_default();
+    // A library of this installation is replaced anyway: it may be the one for another MPI.
+    let is_installed_here = path.is_some_and(|path| build.owns(path));
+    if program.has_plugin_built_in() && !is_installed_here {
+        return Ok(None);
+    }
+    let Some(folder) = build.slot(program.llvm(), library)? else { return Ok(None) };
     let mut path = folder.into_os_string();
     if path.as_encoded_bytes().iter().any(|b| b":;".contains(b)) {
         return Err(Error::new(format!(
@@ -229,10 +227,17 @@ fn slot(program: &Program, build: &Build, force: bool) -> Result<Option<(String,
         path.push(":");
         path.push(rest);
     }
-    Ok(Some(("LD_LIBRARY_PATH".into(), path)))
+    let replaced = program.with_library_path(&path);
+    if program.llvm() >= Some(19) && replaced.is_some_and(|program| !program.has_plugin_built_in()) {
+        return Err(Error::new(format!(
+            "LD_LIBRARY_PATH does not replace its {library}, because LD_PRELOAD or the program itself (DT_RPATH) says \
+             where that is: link it without -rpath, or with -Wl,--enable-new-dtags"
+        )));
+    }
+    Ok(Some(path))
 }
 
-/// What starts the processes: what the user says, or the MPI's own launcher, or srun.
+/// The launcher that the user asks for, or the MPI's own, or srun.
 fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind, PathBuf)> {
     let own_kind = match build.family {
         install::Family::OpenMpi => LauncherKind::Mpirun,

@@ -1,42 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a program's file tells: whether it offloads, through which libomptarget, and which
-//! MPI it uses itself. The command may begin with another program that starts it (`env`, `time`,
-//! `numactl`, `gdb --args`, a shell, a script): then it is one of that one's arguments, mostly.
+//! Finds out from a program's file whether it offloads, through which libomptarget, and which MPI it
+//! uses itself. The command may begin with another program that starts it (`env`, `time`, `numactl`,
+//! `gdb --args`, a shell, a script): then the program is usually one of the arguments.
 
 use super::install::Family;
-use crate::base::{Error, Result, elf, programs};
+use crate::base::{Error, Result, elf};
+use crate::sys::programs;
 use goblin::elf::Elf;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Shells and other interpreters: what they start can't be told, as of a script.
+/// Shells and other interpreters: like a script, they may start any program.
 const INTERPRETERS: [&str; 12] =
     ["sh", "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "perl", "python", "tcsh", "zsh"];
 
-/// A program that is to be run.
 #[derive(Debug)]
 pub struct Program {
-    /// Its file.
     pub path: PathBuf,
-    /// The file that is run, if it is another: of a program that starts this one.
+    /// The program that starts this one.
     pub starter: Option<PathBuf>,
-    /// True of a script or an interpreter: what it will start can't be told.
+    /// It is a script or an interpreter, which may start any program.
     pub is_script: bool,
-    /// Libraries that it needs, directly or not: name, and path if it was found.
+    /// All libraries that it needs: name, and path if found.
     pub libraries: Vec<(String, Option<PathBuf>)>,
-    /// The MPI that it calls itself.
+    /// The MPI that it uses itself.
     pub mpi: Option<Family>,
 }
 
 impl Program {
-    /// Looks at what a command runs: the program of its first word or, if that does not offload,
-    /// the one that the user names as what it starts, or the first of its arguments that does.
-    ///
-    /// # Errors
-    /// There is no such program, or the user names one that does not offload, or the program
-    /// would not find the plugin.
+    /// The program that a command runs: the one that the user has named or, if the first word does not
+    /// offload, the first argument that does.
     pub fn of(command: &[OsString], named: Option<&Path>, force: bool) -> Result<Program> {
         let first = Program::find(&command[0])?;
         if let Some(path) = named {
@@ -65,7 +60,7 @@ impl Program {
         Ok(Program { is_script, ..first })
     }
 
-    /// Looks at the program that a shell would run under this name.
+    /// The program that a shell would run under this name.
     fn find(name: &OsStr) -> Result<Program> {
         let path = programs::find(name).ok_or_else(|| {
             Error::new(format!("{}: there is no such program (or it is not executable)", name.to_string_lossy()))
@@ -80,34 +75,45 @@ impl Program {
             return Ok(Program { path, starter: None, is_script: true, libraries: Vec::new(), mpi: None });
         };
         let direct = || parsed.libraries.iter().map(|l| (l.to_string(), None)).collect();
-        let libraries = resolve(&path).unwrap_or_else(direct);
-        // Also an MPI that only a library of the program's uses.
+        let libraries = resolve(&path, None).unwrap_or_else(direct);
+        // Includes an MPI that only one of the program's libraries uses.
         let mpi = libraries.iter().find_map(|(name, _)| Family::of_library(name));
         Ok(Program { path, starter: None, is_script, libraries, mpi })
     }
 
-    /// True if its libomptarget, which is of LLVM 19 or later, has this project's plugin in it.
+    /// The name of the library through which it offloads, and its path if found.
+    pub fn offload_library(&self) -> Option<(&str, Option<&Path>)> {
+        /// liboffload, LLVM's own interface from 21 on, comes second: a program with both uses OpenMP.
+        const NAMES: [&str; 2] = ["libomptarget.so", "libLLVMOffload.so"];
+        let named = |prefix| self.libraries.iter().find(move |(name, _)| name.starts_with(prefix));
+        NAMES.into_iter().find_map(named).map(|(name, path)| (name.as_str(), path.as_deref()))
+    }
+
+    /// True if the library through which it offloads, of LLVM 19 or later, contains the plugin.
     pub fn has_plugin_built_in(&self) -> bool {
         const NAME: &[u8] = b"libomptarget.rtl.mpi.so";
-        let path =
-            self.libraries.iter().find_map(|(name, path)| path.as_ref().filter(|_| name.starts_with("libomptarget")));
+        let path = self.offload_library().and_then(|(_, path)| path);
         path.and_then(|path| elf::map(path).ok()).is_some_and(|file| file.windows(NAME.len()).any(|w| w == NAME))
     }
 
-    /// The release of LLVM whose libomptarget it is linked with.
+    /// The release of LLVM whose libomptarget, or liboffload, it is linked with.
     pub fn llvm(&self) -> Option<u32> {
-        /// The last one whose library has no number in its name.
+        /// The last release whose library has no number in its name.
         const UNNUMBERED: u32 = 14;
-        self.libraries.iter().find_map(|(name, _)| {
-            let rest = name.strip_prefix("libomptarget.so")?;
-            let digits: String = rest.trim_start_matches('.').chars().take_while(char::is_ascii_digit).collect();
-            Some(digits.parse().unwrap_or(UNNUMBERED))
-        })
+        let (_, rest) = self.offload_library()?.0.split_once(".so")?;
+        let digits: String = rest.trim_start_matches('.').chars().take_while(char::is_ascii_digit).collect();
+        Some(digits.parse().unwrap_or(UNNUMBERED))
+    }
+
+    /// The program with the libraries that this LD_LIBRARY_PATH finds; see [`resolve`].
+    pub fn with_library_path(&self, library_path: &OsStr) -> Option<Program> {
+        let libraries = resolve(&self.path, Some(library_path))?;
+        Some(Program { path: self.path.clone(), starter: self.starter.clone(), libraries, ..*self })
     }
 }
 
-/// What may be the name of a program in an argument: the argument, and each word of it where it
-/// is a shell's command (`sh -c 'cd x; exec ./p'`).
+/// The possible names of programs in an argument: the argument, and the words of a shell's command
+/// (`sh -c 'cd x; exec ./p'`).
 fn names_in(argument: &OsStr) -> Vec<&OsStr> {
     let parts = argument.as_bytes().split(|b| b.is_ascii_whitespace() || b";|&()<>'\"`".contains(b));
     let mut names = vec![argument];
@@ -117,7 +123,7 @@ fn names_in(argument: &OsStr) -> Vec<&OsStr> {
     names
 }
 
-/// Refuses words between a program and the one that starts it (`env`) that hide the plugin.
+/// Rejects arguments of a starter (`env`) that hide the plugin from the program.
 fn check_words(starter: &Path, words: &[OsString]) -> Result<()> {
     if !words.iter().any(|word| word.as_bytes().starts_with(b"LD_LIBRARY_PATH=")) {
         return Ok(());
@@ -129,18 +135,20 @@ fn check_words(starter: &Path, words: &[OsString]) -> Result<()> {
     )))
 }
 
-/// True of a shell, or of an interpreter whatever its release (`python3.11`).
+/// True for a shell or another interpreter of any release (`python3.11`).
 fn is_interpreter(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
-/// The libraries of a program as the loader would find them; none if it can't be asked.
-fn resolve(path: &Path) -> Option<Vec<(String, Option<PathBuf>)>> {
-    let ldd = programs::tool("ldd")?;
-    let out = Command::new(ldd).arg(path).env("LC_ALL", "C").output().ok().filter(|o| o.status.success())?;
-    // "\tname => path (address)", or "not found" in the path's place; without an arrow it is
-    // the kernel's or the loader itself.
+/// The libraries of a program as the loader finds them, with another LD_LIBRARY_PATH if one is given;
+/// `None` if ldd fails.
+fn resolve(path: &Path, library_path: Option<&OsStr>) -> Option<Vec<(String, Option<PathBuf>)>> {
+    let mut ldd = Command::new(programs::tool("ldd")?);
+    ldd.arg(path).env("LC_ALL", "C").envs(library_path.map(|path| ("LD_LIBRARY_PATH", path)));
+    let out = ldd.output().ok().filter(|o| o.status.success())?;
+    // "\tname => path (address)", or "not found" instead of the path. A line without an arrow is the
+    // kernel's library or the loader.
     let text = String::from_utf8_lossy(&out.stdout);
     let lines = text.lines().filter_map(|line| line.trim().split_once(" => "));
     let path_of = |p: &str| p.rsplit_once(" (").map(|(path, _)| PathBuf::from(path));
@@ -161,6 +169,7 @@ mod tests {
         assert_eq!(linked_with("libomptarget.so.16").llvm(), Some(16));
         assert_eq!(linked_with("libomptarget.so.19.1").llvm(), Some(19));
         assert_eq!(linked_with("libomptarget.so").llvm(), Some(14));
+        assert_eq!(linked_with("libLLVMOffload.so.22.1").llvm(), Some(22));
         assert_eq!(linked_with("libomp.so.5").llvm(), None);
     }
 

@@ -1,36 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Moves messages and bulk data between ranks, in order, without waiting.
+//! Moves messages and bulk data between ranks, in order and without blocking.
 //!
-//! Any thread may submit at any time. One thread at a time [`Link::drive`]s:
-//! it makes the transport's progress, starts what the others submitted meanwhile, and
-//! hands out what arrived. What a message means is not known here.
+//! Any thread may submit at any time. The thread that holds the [`Inbox`] drives: it progresses the transport,
+//! starts what other threads have submitted, and takes what has arrived. It handles the arrivals after it has
+//! released the link. This folder does not interpret messages and makes no callbacks.
 
-pub mod bell;
-pub mod idle;
-pub mod meet;
+pub mod backoff;
+pub mod doorbell;
 mod sleepers;
 
-use crate::base::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::base::limits::{FRAMED, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
-use bell::Bells;
-use idle::{Idle, Pace};
+use backoff::{Backoff, BackoffPolicy};
+use doorbell::Doorbells;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long the transport may take to end all ranks.
-const ABORT_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What moves the bytes: MPI in a job, queues in memory in tests.
+/// What moves the bytes: MPI in a job, in-memory queues in tests.
 pub trait Transport: Send {
     /// Starts a send; see [`Mpi::send`].
-    ///
-    /// # Errors
-    /// The transport's own.
     ///
     /// # Safety
     /// `data[..len]` stays valid and unchanged until the request is done.
@@ -38,21 +30,21 @@ pub trait Transport: Send {
 
     /// Starts a receive; see [`Mpi::receive`].
     ///
-    /// # Errors
-    /// The transport's own.
-    ///
     /// # Safety
     /// `data[..len]` stays valid and is not touched until the request is done.
     unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request>;
 
-    /// Makes progress and tells whether the request is done.
+    /// Makes progress; returns the result of a request once it is done.
     ///
-    /// # Errors
-    /// The transport's own.
-    fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
+    /// # Safety
+    /// This transport made the request, and has not returned it as done or failed.
+    unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
 
-    /// Gives up a receive that nothing was sent for; its memory is free then.
-    fn cancel(&mut self, request: Request);
+    /// Cancels a receive that no send matches; its memory is free then.
+    ///
+    /// # Safety
+    /// As for `test`.
+    unsafe fn cancel(&mut self, request: Request);
 
     /// Ends the transport, together with the other ranks.
     fn finish(&mut self);
@@ -70,11 +62,13 @@ impl Transport for Mpi {
         // SAFETY: the caller's promise.
         unsafe { Mpi::receive(self, from, tag, data, len) }
     }
-    fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
-        Mpi::test(self, request)
+    unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        // SAFETY: the caller's promise.
+        unsafe { Mpi::test(self, request) }
     }
-    fn cancel(&mut self, request: Request) {
-        Mpi::cancel(self, request);
+    unsafe fn cancel(&mut self, request: Request) {
+        // SAFETY: the caller's promise.
+        unsafe { Mpi::cancel(self, request) };
     }
     fn finish(&mut self) {
         Mpi::finish(self);
@@ -84,32 +78,31 @@ impl Transport for Mpi {
     }
 }
 
-/// The far side and the name of a bulk transfer.
+/// The other end of a bulk transfer, and the transfer's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The other rank.
     pub rank: usize,
-    /// The tag that both sides use for this transfer, and for no other one between the same two
-    /// ranks while it is under way: both ends post their pieces without knowing of the other
-    /// end's order.
+    /// No other transfer between the same two ranks uses this tag at the same time: each end posts its pieces
+    /// without knowing the other end's order.
     pub tag: u32,
 }
 
 impl Peer {
-    /// The peer of the `i`-th of several transfers that were named together.
+    /// The peer of transfer `i` in a series with consecutive tags.
     pub fn nth(self, i: usize) -> Peer {
         Peer { tag: self.tag.saturating_add(i as u32), ..self }
     }
 }
 
-/// Memory of a bulk transfer that the submitter promised to keep.
+/// Memory of a bulk transfer; the submitter promises to keep it.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     at: *mut u8,
     len: usize,
 }
 
-// SAFETY: a span is handed from thread to thread as a whole; `Span::new` has the terms.
+// SAFETY: a span moves between threads as a whole; `Span::new` states the terms.
 unsafe impl Send for Span {}
 
 impl Span {
@@ -123,80 +116,111 @@ impl Span {
     }
 }
 
-/// Called once, by the thread that drives, when a bulk transfer is over.
-pub type OnDone = Box<dyn FnOnce(Result<()>) + Send>;
+/// What [`Link::drive`] delivers. A thread that handles it keeps others from driving, so messages are handled in
+/// order.
+#[derive(Debug)]
+pub struct Inbox<C> {
+    /// Finished bulk transfers, each with whether the data was there.
+    pub completed: Vec<(C, Result<()>)>,
+    messages: VecDeque<(usize, Vec<u8>)>,
+    /// Buffers of handled messages.
+    read: Vec<Vec<u8>>,
+}
+
+impl<C> Default for Inbox<C> {
+    fn default() -> Inbox<C> {
+        Inbox { completed: Vec::new(), messages: VecDeque::new(), read: Vec::new() }
+    }
+}
+
+impl<C> Inbox<C> {
+    /// True if there is nothing to handle.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.completed.is_empty() && self.messages.is_empty()
+    }
+
+    /// Takes the oldest message and its sender's rank.
+    #[inline]
+    pub fn pop_message(&mut self) -> Option<(usize, Vec<u8>)> {
+        self.messages.pop_front()
+    }
+
+    /// Takes back the buffer of a handled message.
+    #[inline]
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.read.push(buffer);
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Out,
-    /// Sends empty pieces: the data can't be had, but the other side waits for it.
+    /// Sends empty pieces: the data is unavailable, but the other side waits for it.
     OutEmpty,
     In,
 }
 
-/// A large transfer: pieces of bounded size straight from and to user memory.
-struct Bulk {
-    way: Way,
+/// A large transfer: pieces of bounded size, directly from and to user memory.
+struct Bulk<C> {
+    direction: Direction,
     peer: Peer,
     span: Span,
-    /// Bytes for which a request was started.
+    /// Bytes for which requests were started.
     started: usize,
-    /// The oldest piece first, with its length.
+    /// Each with its length, oldest first.
     pieces: VecDeque<(Request, usize)>,
     short: bool,
-    done: Option<OnDone>,
+    completion: C,
 }
 
-enum Job {
+enum Submission<C> {
     Message { to: usize, bytes: Vec<u8> },
-    Bulk(Bulk),
+    Bulk(Bulk<C>),
 }
 
-struct State {
+struct State<C> {
     transport: Box<dyn Transport>,
-    /// Receives posted for messages, the oldest first.
+    /// Receives posted for messages, oldest first.
     posted: VecDeque<(Request, Vec<u8>)>,
-    /// Buffers of receives to be posted again, when there is time: not while somebody
-    /// waits for what has just been received.
-    read: Vec<Vec<u8>>,
-    /// Messages that may still be read from their buffers, the oldest first.
-    /// Of one in frames the last has the buffer.
+    /// Sends in flight with the buffers they read, oldest first. The last frame of a message has its buffer.
     sends: VecDeque<(Request, Vec<u8>)>,
-    bulk: Vec<Bulk>,
+    bulk: Vec<Bulk<C>>,
     broken: Option<Error>,
-    /// By rank, the beginning of a message that comes in frames.
+    /// By rank, the beginning of a message that arrives in frames.
     begun: Vec<Vec<u8>>,
     /// Message buffers for reuse that need no further lock.
     spares: Vec<Vec<u8>>,
 }
 
-/// See the module.
-pub struct Link {
-    state: Mutex<State, { order::LINK }>,
-    /// What was submitted while another thread was driving.
-    outbox: Mutex<Vec<Job>, { order::LEAF }>,
+/// The connection of this rank to all others. A bulk transfer is submitted with a `C`, which keeps the transfer's
+/// memory and comes back in the [`Inbox`] when the transfer is over.
+pub struct Link<C> {
+    state: Mutex<State<C>, { order::LINK }>,
+    /// Submissions made while another thread was driving.
+    outbox: Mutex<Vec<Submission<C>>, { order::LEAF }>,
     outbox_len: AtomicUsize,
     spares: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     fragment: usize,
     unfinished_bulk: AtomicUsize,
-    /// Of each rank.
+    /// By rank.
     traffic: Vec<Traffic>,
-    /// How often somebody has driven.
+    /// How often a thread has driven.
     rounds: AtomicU64,
-    bells: Bells,
+    doorbells: Doorbells,
     frames: Vec<usize>,
 }
 
-/// Bulk data with one rank.
+/// Bulk data to and from one rank.
 #[derive(Default)]
 struct Traffic {
     /// Pieces that have moved.
     moved: AtomicU64,
-    /// Transfers that are under way.
+    /// Transfers in flight.
     unfinished: AtomicUsize,
 }
 
-/// What one [`Link::drive`] did.
+/// The result of [`Link::drive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something moved.
@@ -207,31 +231,29 @@ pub enum Progress {
     Elsewhere,
 }
 
-impl Link {
-    /// A link over a started transport; posts the receives for messages.
+impl<C> Link<C> {
+    /// Creates a link over a started transport, and posts the receives for messages.
     ///
-    /// `frames` has of each rank how many bytes the transport carries there without asking
-    /// the receiver first, where several such sends cost less than a large one. A message
-    /// that is longer, but not by much, goes in frames of that length; the first that is
-    /// shorter, and be it empty, ends it. Bulk data goes in pieces of `fragment` bytes, on
-    /// which both ends of a transfer must agree.
-    ///
-    /// # Errors
-    /// The transport's.
-    pub fn new(transport: Box<dyn Transport>, fragment: usize, bells: Bells, frames: Vec<usize>) -> Result<Link> {
+    /// `frames` is, by rank, how many bytes the transport carries there without asking the receiver first, where
+    /// several such sends cost less than a large one. A message of this length or more, up to `FRAMED`, is sent in
+    /// frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data is sent in pieces
+    /// of `fragment` bytes; both ends of a transfer must agree on that.
+    pub fn new(
+        transport: Box<dyn Transport>,
+        fragment: usize,
+        doorbells: Doorbells,
+        frames: Vec<usize>,
+    ) -> Result<Link<C>> {
         let mut state = State {
             transport,
             posted: VecDeque::new(),
-            read: Vec::new(),
             sends: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
             begun: vec![Vec::new(); frames.len()],
             spares: Vec::new(),
         };
-        for _ in 0..POSTED {
-            state.post(Vec::new())?;
-        }
+        state.post(&mut Vec::new())?;
         Ok(Link {
             state: Mutex::new(state),
             outbox: Mutex::default(),
@@ -241,21 +263,21 @@ impl Link {
             unfinished_bulk: AtomicUsize::new(0),
             traffic: frames.iter().map(|_| Traffic::default()).collect(),
             rounds: AtomicU64::new(0),
-            bells,
+            doorbells,
             frames,
         })
     }
 
-    /// For a process that takes the place of one that is gone, whose bell it has.
+    /// For a process that replaces a lost one and inherits its doorbell.
     pub fn start_anew(&self) {
-        if let Some(bell) = self.bells.mine() {
-            bell.start_anew();
+        if let Some(doorbell) = self.doorbells.mine() {
+            doorbell.start_anew();
         }
     }
 
-    /// A wait for what this link brings.
-    pub fn idle(&self, pace: Pace) -> Idle<'_> {
-        Idle::new(pace, self.bells.mine())
+    /// Starts a wait for progress of this link.
+    pub fn backoff(&self, policy: BackoffPolicy) -> Backoff<'_> {
+        Backoff::new(policy, self.doorbells.mine())
     }
 
     /// An empty message buffer.
@@ -264,7 +286,7 @@ impl Link {
         self.spares.lock().pop().unwrap_or_else(|| Vec::with_capacity(ROOM))
     }
 
-    /// Takes back a buffer that is not needed any more.
+    /// Takes back a buffer for reuse.
     #[inline]
     pub fn recycle(&self, mut buffer: Vec<u8>) {
         let mut spares = self.spares.lock();
@@ -274,70 +296,67 @@ impl Link {
         }
     }
 
-    /// Sends a message; messages between two ranks arrive in the order of their submits.
-    ///
-    /// # Errors
-    /// The transport is broken.
+    /// Sends a message. Messages between two ranks arrive in the order of submission.
     #[inline]
     pub fn send(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
-        self.submit(Job::Message { to, bytes })
+        self.submit(Submission::Message { to, bytes })
     }
 
-    /// Sends bulk data.
-    ///
-    /// # Errors
-    /// The transport is broken; `done` may not be called then.
-    pub fn send_bulk(&self, peer: Peer, span: Span, done: OnDone) -> Result<()> {
-        self.bulk(Way::Out, peer, span, done)
+    /// Sends bulk data. If the transport is broken, `completion` does not come back.
+    pub fn send_bulk(&self, peer: Peer, span: Span, completion: C) -> Result<()> {
+        self.bulk(Direction::Out, peer, span, completion)
     }
 
-    /// Sends as many empty pieces as `len` bytes would take: the receiver's transfer
-    /// ends with an error instead of waiting for ever.
-    ///
-    /// # Errors
-    /// The transport is broken; `done` may not be called then.
-    pub fn refuse_bulk(&self, peer: Peer, len: usize, done: OnDone) -> Result<()> {
-        self.bulk(Way::OutEmpty, peer, Span { at: std::ptr::null_mut(), len }, done)
+    /// Sends as many empty pieces as `len` bytes would take: the receiver's transfer fails instead of waiting
+    /// forever.
+    pub fn refuse_bulk(&self, peer: Peer, len: usize, completion: C) -> Result<()> {
+        self.bulk(Direction::OutEmpty, peer, Span { at: std::ptr::null_mut(), len }, completion)
     }
 
-    /// Receives bulk data.
-    ///
-    /// # Errors
-    /// The transport is broken; `done` may not be called then.
-    pub fn receive_bulk(&self, peer: Peer, span: Span, done: OnDone) -> Result<()> {
-        self.bulk(Way::In, peer, span, done)
+    /// Receives bulk data; fails like [`Link::send_bulk`].
+    pub fn receive_bulk(&self, peer: Peer, span: Span, completion: C) -> Result<()> {
+        self.bulk(Direction::In, peer, span, completion)
     }
 
-    fn bulk(&self, way: Way, peer: Peer, span: Span, done: OnDone) -> Result<()> {
+    fn bulk(&self, direction: Direction, peer: Peer, span: Span, completion: C) -> Result<()> {
         self.unfinished_bulk.fetch_add(1, Relaxed);
         if let Some(traffic) = self.traffic.get(peer.rank) {
             traffic.unfinished.fetch_add(1, Relaxed);
         }
         let pieces = VecDeque::with_capacity(WINDOW);
-        self.submit(Job::Bulk(Bulk { way, peer, span, started: 0, pieces, short: false, done: Some(done) }))
+        self.submit(Submission::Bulk(Bulk { direction, peer, span, started: 0, pieces, short: false, completion }))
     }
 
-    /// True while bulk data is under way, for [`Idle::pause`].
+    /// True while bulk data is in flight, for [`Backoff::pause`].
     pub fn has_bulk(&self) -> bool {
         self.unfinished_bulk.load(Relaxed) != 0
     }
 
-    /// How many pieces of bulk data have moved to and from a rank, and how many transfers are
-    /// under way.
+    /// How many bulk pieces have moved to and from a rank, and how many transfers are in flight.
     pub fn bulk_with(&self, rank: usize) -> (u64, usize) {
         let traffic = self.traffic.get(rank);
         traffic.map_or((0, 0), |t| (t.moved.load(Relaxed), t.unfinished.load(Relaxed)))
     }
 
-    /// Changes whenever a thread has looked for what other ranks sent.
+    /// True if a rank is on this node and its process is neither stopped nor dead.
+    pub fn sees_running(&self, rank: usize) -> bool {
+        self.doorbells.sees_running(rank)
+    }
+
+    /// See [`Doorbells::sees_ended`].
+    pub fn sees_ended(&self, rank: usize) -> bool {
+        self.doorbells.sees_ended(rank)
+    }
+
+    /// Changes whenever a thread has polled for arrivals.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Relaxed)
     }
 
     #[inline]
-    fn submit(&self, job: Job) -> Result<()> {
+    fn submit(&self, job: Submission<C>) -> Result<()> {
         let Some(mut state) = self.state.try_lock() else {
-            // Whoever drives now or next starts it: every waiting thread drives.
+            // The thread that drives now or next starts it: every waiting thread drives.
             let mut outbox = self.outbox.lock();
             outbox.push(job);
             self.outbox_len.store(outbox.len(), Relaxed);
@@ -351,7 +370,7 @@ impl Link {
     }
 
     #[inline]
-    fn start_outbox(&self, state: &mut State) -> Result<()> {
+    fn start_outbox(&self, state: &mut State<C>) -> Result<()> {
         if self.outbox_len.load(Relaxed) == 0 {
             return Ok(());
         }
@@ -364,56 +383,68 @@ impl Link {
     }
 
     #[inline]
-    fn start(&self, state: &mut State, job: Job) -> Result<()> {
+    fn start(&self, state: &mut State<C>, job: Submission<C>) -> Result<()> {
         match job {
-            Job::Message { to, bytes } => {
+            Submission::Message { to, bytes } => {
                 let frame = self.frames.get(to).copied().filter(|_| bytes.len() <= FRAMED).unwrap_or(usize::MAX);
                 let mut rest = bytes.as_slice();
-                while rest.len() >= frame {
-                    let (now, later) = rest.split_at(frame);
-                    // SAFETY: as below.
-                    let request = unsafe { state.transport.send(to, TAG_MESSAGE, now.as_ptr(), frame)? };
-                    state.sends.push_back((request, Vec::new()));
-                    rest = later;
+                loop {
+                    let len = rest.len().min(frame);
+                    // SAFETY: the vector moves into its list, which does not move its bytes, and stays there
+                    // untouched until the requests of all frames are done; or it is never freed.
+                    match unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), len) } {
+                        Ok(request) if len < frame => {
+                            state.sends.push_back((request, bytes));
+                            break;
+                        }
+                        Ok(request) => state.sends.push_back((request, Vec::new())),
+                        Err(e) => {
+                            // The transport may read earlier frames from it as long as MPI runs.
+                            std::mem::forget(bytes);
+                            return Err(e);
+                        }
+                    }
+                    rest = &rest[len..];
                 }
-                // SAFETY: the vector moves into its list, which does not move its bytes, and
-                // stays there untouched until this and earlier requests are done.
-                let request = unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), rest.len())? };
-                state.sends.push_back((request, bytes));
-                self.bells.ring(to);
+                self.doorbells.ring(to);
             }
-            Job::Bulk(mut bulk) => {
-                bulk.start_pieces(&mut *state.transport, self.fragment)?;
-                // The other end may have waited for it for long.
-                self.bells.ring(bulk.peer.rank);
+            Submission::Bulk(mut bulk) => {
+                let started = bulk.start_pieces(&mut *state.transport, self.fragment);
+                // The other end may have waited for long.
+                self.doorbells.ring(bulk.peer.rank);
+                // Even after an error: the pieces started before it use the memory.
                 state.bulk.push(bulk);
+                started?;
             }
         }
         Ok(())
     }
 
-    /// Makes progress; `on_message(from, bytes)` is called for each message that arrived,
-    /// in order; it may take the buffer. It and the transfers' `done`
-    /// run inside: they may submit but not drive.
+    /// Makes progress and fills `inbox`, even before an error, with finished bulk transfers and at most one
+    /// message. The caller handles them and drives again until the inbox stays empty; meanwhile no other thread
+    /// takes what arrives.
     ///
     /// # Errors
-    /// The transport is broken, now or since before.
+    /// The transport is broken, now or since an earlier call.
     #[inline]
-    pub fn drive(&self, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
+    pub fn drive(&self, inbox: &mut Inbox<C>) -> Result<Progress> {
         let Some(mut state) = self.state.try_lock() else { return Ok(Progress::Elsewhere) };
         if let Some(e) = &state.broken {
             return Err(e.clone());
         }
-        self.drive_locked(&mut state, on_message).inspect_err(|e| state.broken = Some(e.clone()))
+        self.drive_locked(&mut state, inbox).inspect_err(|e| state.broken = Some(e.clone()))
     }
 
-    fn drive_locked(&self, state: &mut State, on_message: &mut dyn FnMut(usize, &mut Vec<u8>)) -> Result<Progress> {
+    fn drive_locked(&self, state: &mut State<C>, inbox: &mut Inbox<C>) -> Result<Progress> {
         self.start_outbox(state)?;
-        state.post_again()?;
+        // Only now: what the last call received has been handled, so nothing waits for it.
+        state.post(&mut inbox.read)?;
         self.rounds.store(self.rounds.load(Relaxed).wrapping_add(1), Relaxed);
         let mut progress = Progress::None;
         while let Some((request, _)) = state.sends.front_mut() {
-            if state.transport.test(request)?.is_none() {
+            // SAFETY: made by this transport; it leaves the list when it is done, and the link is
+            // broken if it fails.
+            if unsafe { state.transport.test(request) }?.is_none() {
                 break;
             }
             let (_, buffer) = state.sends.pop_front().expect("there is a front");
@@ -423,11 +454,14 @@ impl Link {
                 state.spares.push(buffer);
             }
         }
-        if !state.bulk.is_empty() && self.drive_bulk(state)? {
+        if !state.bulk.is_empty() && self.drive_bulk(state, &mut inbox.completed)? {
             progress = Progress::Made;
         }
-        while let Some((request, _)) = state.posted.front_mut() {
-            let Some(got) = state.transport.test(request)? else { break };
+        while inbox.messages.is_empty()
+            && let Some((request, _)) = state.posted.front_mut()
+        {
+            // SAFETY: as above.
+            let Some(got) = unsafe { state.transport.test(request) }? else { break };
             let (_, mut buffer) = state.posted.pop_front().expect("there is a front");
             // SAFETY: the transport wrote `len` bytes into the capacity that was posted.
             unsafe { buffer.set_len(got.len.min(buffer.capacity())) };
@@ -438,20 +472,18 @@ impl Link {
                 if begun.len() > FRAMED {
                     return Err(Error::new(format!("rank {} sent more frames than a message has", got.from)));
                 }
+                inbox.read.push(buffer);
                 if !framed {
-                    let mut whole = std::mem::take(begun);
-                    on_message(got.from, &mut whole);
-                    self.recycle(whole);
+                    inbox.messages.push_back((got.from, std::mem::take(begun)));
                 }
             } else {
-                on_message(got.from, &mut buffer);
+                inbox.messages.push_back((got.from, buffer));
             }
-            state.read.push(buffer);
         }
         Ok(progress)
     }
 
-    fn drive_bulk(&self, state: &mut State) -> Result<bool> {
+    fn drive_bulk(&self, state: &mut State<C>, completed: &mut Vec<(C, Result<()>)>) -> Result<bool> {
         let State { transport, bulk, .. } = state;
         let mut moved = false;
         let mut i = 0;
@@ -459,13 +491,14 @@ impl Link {
             let transfer = &mut bulk[i];
             let traffic = self.traffic.get(transfer.peer.rank);
             while let Some((request, len)) = transfer.pieces.front_mut() {
-                let tested = transport.test(request);
+                // SAFETY: as for messages.
+                let tested = unsafe { transport.test(request) };
                 let tested = tested.map_err(|e| e.context(format_args!("data to or from rank {}", transfer.peer.rank)));
                 let Some(got) = tested? else { break };
                 if let Some(traffic) = traffic {
                     traffic.moved.fetch_add(1, Relaxed);
                 }
-                transfer.short |= transfer.way == Way::In && got.len != *len;
+                transfer.short |= transfer.direction == Direction::In && got.len != *len;
                 transfer.pieces.pop_front();
                 moved = true;
             }
@@ -476,9 +509,8 @@ impl Link {
                 if let Some(traffic) = traffic {
                     traffic.unfinished.fetch_sub(1, Relaxed);
                 }
-                if let Some(done) = transfer.done {
-                    done(if transfer.short { Err(Error::new("the sender could not send the data")) } else { Ok(()) });
-                }
+                let sound = if transfer.short { Err(Error::new("the sender could not send the data")) } else { Ok(()) };
+                completed.push((transfer.completion, sound));
             } else {
                 i += 1;
             }
@@ -486,80 +518,73 @@ impl Link {
         Ok(moved)
     }
 
-    /// True if nothing submitted is still to be sent.
+    /// True if no send and no bulk transfer is pending.
     pub fn is_flushed(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
         self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
     }
 
-    /// Ends the transport together with the other ranks. Messages that were received in
-    /// advance are given up.
+    /// Ends the transport together with the other ranks. Gives up messages that were received ahead.
     pub fn finish(&self) {
         let mut state = self.state.lock();
-        state.broken = Some(Error::Told);
-        for (request, _) in std::mem::take(&mut state.posted) {
-            state.transport.cancel(request);
+        let was_sound = state.broken.replace(Error::Closed).is_none();
+        for (request, buffer) in std::mem::take(&mut state.posted) {
+            if was_sound {
+                // SAFETY: this transport made it, and it is not done: no call has failed.
+                unsafe { state.transport.cancel(request) };
+            } else {
+                std::mem::forget(buffer);
+            }
         }
         state.transport.finish();
     }
 
-    /// Leaves the transport as it is: whoever uses the link from here on gets an error. (Or waits
-    /// for a thread that has had the link locked all this time.)
+    /// Leaves the transport as it is: later uses of the link fail. If another thread keeps the link locked for all
+    /// of `patience`, they wait for that thread instead.
     pub fn leave(&self, patience: Duration) {
         if let Some(mut state) = self.state.try_lock_for(patience) {
-            state.broken = Some(Error::Told);
+            state.broken = Some(Error::Closed);
         }
     }
 
-    /// Ends all ranks at once, and this process in any case: what MPI does to that end may
-    /// wait for a network that is gone.
-    pub fn abort(&self, code: i32) -> ! {
-        end_launcher(2 * ABORT_PATIENCE);
-        let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
-        flush_streams();
-        match self.state.try_lock_for(ABORT_PATIENCE) {
-            Some(mut state) => state.transport.abort(code),
-            None => end(code),
+    /// Ends all ranks at once, unless another thread keeps the link locked for all of `patience`.
+    pub fn abort(&self, code: i32, patience: Duration) {
+        if let Some(mut state) = self.state.try_lock_for(patience) {
+            state.transport.abort(code);
         }
     }
 }
 
-impl State {
+impl<C> State<C> {
+    /// Posts the missing receives, into buffers of `read` first.
     #[inline]
-    fn post_again(&mut self) -> Result<()> {
-        while let Some(buffer) = self.read.pop() {
-            self.post(buffer)?;
+    fn post(&mut self, read: &mut Vec<Vec<u8>>) -> Result<()> {
+        while self.posted.len() < POSTED {
+            let mut buffer = read.pop().or_else(|| self.spares.pop()).unwrap_or_default();
+            buffer.clear();
+            buffer.reserve_exact(ROOM);
+            // SAFETY: the vector moves into `posted`, which does not move its bytes, and is
+            // not touched until the request is done.
+            let request = unsafe { self.transport.receive(None, TAG_MESSAGE, buffer.as_mut_ptr(), ROOM)? };
+            self.posted.push_back((request, buffer));
         }
-        Ok(())
-    }
-
-    fn post(&mut self, mut buffer: Vec<u8>) -> Result<()> {
-        if buffer.capacity() == 0 {
-            buffer = self.spares.pop().unwrap_or_default();
-        }
-        buffer.clear();
-        buffer.reserve_exact(ROOM);
-        // SAFETY: the vector moves into `posted`, which does not move its bytes, and is
-        // not touched until the request is done.
-        let request = unsafe { self.transport.receive(None, TAG_MESSAGE, buffer.as_mut_ptr(), ROOM)? };
-        self.posted.push_back((request, buffer));
+        read.clear();
         Ok(())
     }
 }
 
-impl Bulk {
+impl<C> Bulk<C> {
     fn start_pieces(&mut self, transport: &mut dyn Transport, fragment: usize) -> Result<()> {
         let Peer { rank, tag } = self.peer;
         while self.started < self.span.len && self.pieces.len() < WINDOW {
             let len = (self.span.len - self.started).min(fragment);
             let at = self.span.at.wrapping_add(self.started);
-            // SAFETY: `Span::new` has the promise that the memory stays valid; an empty
-            // piece touches no memory.
+            // SAFETY: `Span::new` requires the memory to stay valid; an empty piece touches no memory.
             let request = unsafe {
-                match self.way {
-                    Way::Out => transport.send(rank, tag, at, len)?,
-                    Way::OutEmpty => transport.send(rank, tag, std::ptr::dangling(), 0)?,
-                    Way::In => transport.receive(Some(rank), tag, at, len)?,
+                match self.direction {
+                    Direction::Out => transport.send(rank, tag, at, len)?,
+                    Direction::OutEmpty => transport.send(rank, tag, std::ptr::dangling(), 0)?,
+                    Direction::In => transport.receive(Some(rank), tag, at, len)?,
                 }
             };
             self.pieces.push_back((request, len));
@@ -572,25 +597,25 @@ impl Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::sync::Mutex;
     use crate::mpi::TAG_BULK;
-    use parking_lot::Mutex;
     use proptest::prelude::*;
     use std::sync::Arc;
 
     type Mail = Arc<Mutex<Vec<VecDeque<(usize, u32, Vec<u8>)>>>>;
 
-    /// From whom, tag, room.
+    /// Sender, tag, buffer and its size.
     type Receive = (Option<usize>, u32, *mut u8, usize);
 
-    /// Ranks in one process: a send is done when it was copied.
+    /// Ranks in one process: a send is done once it is copied.
     struct Memory {
         rank: usize,
         mail: Mail,
-        /// By request; none if it is done.
+        /// By request; `None` once it is done.
         receives: Vec<Option<Receive>>,
     }
 
-    // SAFETY: the pointers are used by whoever has the transport, as those of MPI.
+    // SAFETY: only the owner of the transport uses the pointers, as with MPI.
     unsafe impl Send for Memory {}
 
     const SENT: u64 = u64::MAX;
@@ -606,7 +631,7 @@ mod tests {
             self.receives.push(Some((from, tag, data, len)));
             Ok(Request(self.receives.len() as u64 - 1))
         }
-        fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
             if request.0 == SENT {
                 return Ok(Some(Received { from: self.rank, len: 0 }));
             }
@@ -621,18 +646,18 @@ mod tests {
             *slot = None;
             Ok(Some(Received { from, len: bytes.len() }))
         }
-        fn cancel(&mut self, _: Request) {}
+        unsafe fn cancel(&mut self, _: Request) {}
         fn finish(&mut self) {}
         fn abort(&mut self, code: i32) -> ! {
             panic!("aborted with {code}")
         }
     }
 
-    fn links(ranks: usize, frame: usize) -> Vec<Link> {
+    fn links(ranks: usize, frame: usize) -> Vec<Link<()>> {
         let mail: Mail = Arc::new(Mutex::new(vec![VecDeque::new(); ranks]));
         let link = |rank| {
             let transport = Memory { rank, mail: mail.clone(), receives: Vec::new() };
-            Link::new(Box::new(transport), 1000, Bells::default(), vec![frame; ranks]).unwrap()
+            Link::new(Box::new(transport), 1000, Doorbells::default(), vec![frame; ranks]).unwrap()
         };
         (0..ranks).map(link).collect()
     }
@@ -649,14 +674,16 @@ mod tests {
                 links[from].send(2, content(i, len)).unwrap();
             }
             let mut got = [Vec::new(), Vec::new()];
-            while links[2].drive(&mut |from, bytes| got[from].push(bytes.clone())).unwrap() == Progress::Made {}
+            let mut inbox = Inbox::default();
+            while links[2].drive(&mut inbox).unwrap() == Progress::Made {
+                inbox.pop_message().into_iter().for_each(|(from, bytes)| got[from].push(bytes));
+            }
             for (from, got) in got.into_iter().enumerate() {
                 let sent = lens.iter().enumerate().filter(|(_, l)| l.0 == from).map(|(i, l)| content(i, l.1));
                 prop_assert!(got.into_iter().eq(sent));
             }
-            // As many receives are posted as ever.
-            let state = links[2].state.lock();
-            prop_assert_eq!(state.posted.len() + state.read.len(), POSTED);
+            links[2].drive(&mut inbox).unwrap();
+            prop_assert_eq!(links[2].state.lock().posted.len(), POSTED);
         }
 
         #[test]
@@ -664,20 +691,16 @@ mod tests {
             let links = links(2, 4000);
             let from: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
             let mut to = vec![0u8; len];
-            let done = Arc::new(AtomicUsize::new(0));
-            let count = || -> OnDone {
-                let done = done.clone();
-                Box::new(move |result| { result.unwrap(); done.fetch_add(1, Relaxed); })
-            };
             // SAFETY: both outlive the transfer, which ends below.
             let (out, room) = unsafe { (Span::new(from.as_ptr().cast_mut(), len), Span::new(to.as_mut_ptr(), len)) };
             let tag = TAG_BULK + 9;
-            links[1].receive_bulk(Peer { rank: 0, tag }, room, count()).unwrap();
-            links[0].send_bulk(Peer { rank: 1, tag }, out, count()).unwrap();
-            while done.load(Relaxed) < 2 {
-                links[0].drive(&mut |_, _| {}).unwrap();
-                links[1].drive(&mut |_, _| {}).unwrap();
+            links[1].receive_bulk(Peer { rank: 0, tag }, room, ()).unwrap();
+            links[0].send_bulk(Peer { rank: 1, tag }, out, ()).unwrap();
+            let mut inbox = Inbox::default();
+            while inbox.completed.len() < 2 {
+                links.iter().for_each(|link| { link.drive(&mut inbox).unwrap(); });
             }
+            prop_assert!(inbox.completed.iter().all(|(_, result)| result.is_ok()));
             prop_assert_eq!(from, to);
         }
     }

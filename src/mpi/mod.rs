@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The only place that names MPI: starting and ending it, ranks, sends, receives.
+//! The only module that names MPI: its start and end, ranks, sends, receives.
 //!
-//! MPI is started at `MPI_THREAD_SERIALIZED`: the owner of the one [`Mpi`] value makes
-//! all calls, and whoever shares it puts it behind a lock. That is cheaper than
-//! `MPI_THREAD_MULTIPLE`, where the library locks inside every call. A program that calls
-//! MPI itself starts and ends it; then it must be `MPI_THREAD_MULTIPLE`.
+//! It starts MPI at `MPI_THREAD_SERIALIZED`: the owner of the one [`Mpi`] value makes all calls, and threads that
+//! share it use a lock. That is cheaper than `MPI_THREAD_MULTIPLE`, where the library locks inside every call. A
+//! program that calls MPI itself starts and ends it, and must use `MPI_THREAD_MULTIPLE`.
 
-use crate::base::deadline::end;
+pub mod pmi;
+
 use crate::base::limits::BULK_TAGS;
 use crate::base::{Error, Result};
+use crate::sys::deadline::end;
 use mpi_sys as sys;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The message tag of commands and replies; bulk data uses the tags above it.
+/// The tag of commands and replies; bulk data uses the tags above it.
 pub const TAG_MESSAGE: u32 = 1;
-/// First tag of bulk data.
+/// The first tag of bulk data.
 pub const TAG_BULK: u32 = 2;
 
-/// The largest tag that every MPI has (MPI 4.1, 9.1.2).
+/// The largest tag that every MPI supports (MPI 4.1, 9.1.2).
 const TAG_MAX: u32 = 32_767;
 const _: () = assert!(TAG_BULK + BULK_TAGS <= TAG_MAX + 1);
 
-/// How many bytes this library sends to a rank on its own node without asking it first.
-/// No MPI call tells; measured with messages of growing size: the round trip of 4032 bytes
-/// takes 1.7 us with Open MPI 4.1, that of 4064 takes 5.6; MPICH 4.0 steps between 8128 (2.4)
-/// and 8300 (6.1).
+/// How many bytes this library sends to a rank on its own node without asking it first. No MPI call reports that.
+/// Measured round trips: Open MPI 4.1 takes 1.7 us for 4032 bytes and 5.6 us for 4064; MPICH 4.0 takes 2.4 us for
+/// 8128 bytes and 6.1 us for 8300.
 pub fn eager_on_node() -> usize {
     if library().starts_with("Open MPI") { 4032 } else { 8128 }
 }
@@ -35,12 +35,12 @@ pub fn eager_on_node() -> usize {
 /// See [`Mpi::spans_nodes`].
 static SPANS_NODES: AtomicBool = AtomicBool::new(false);
 
-/// A started MPI: the ranks of this job.
+/// A started MPI, and the ranks of this job.
 pub struct Mpi {
     comm: sys::MPI_Comm,
-    /// What `comm` was merged from, between who spawned and who was spawned.
+    /// The intercommunicator between parent and spawned processes, from which `comm` was merged.
     inter: Option<sys::MPI_Comm>,
-    /// The program started MPI, and will end it.
+    /// The program started MPI and will end it.
     is_programs: bool,
     /// This process's rank.
     pub rank: usize,
@@ -52,8 +52,8 @@ pub struct Mpi {
     finalizes: bool,
 }
 
-/// A send or receive under way: the bits of an MPI request handle, which is a number or
-/// a pointer depending on the library.
+/// A send or receive in flight: the bits of an MPI request handle, which is a number or a pointer, depending on the
+/// library.
 #[derive(Debug)]
 pub struct Request(pub(crate) u64);
 
@@ -76,20 +76,20 @@ impl Request {
     }
 }
 
-/// What a finished receive got.
+/// The result of a finished receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The rank it came from.
+    /// The sender's rank.
     pub from: usize,
     /// Number of bytes.
     pub len: usize,
 }
 
-// SAFETY: MPI handles are plain numbers or pointers into the library, which may be used
-// from any thread as long as calls do not overlap; Mpi is not Sync, so they can't.
+// SAFETY: MPI handles are plain numbers or pointers into the library, which any thread may use as long as calls do
+// not overlap. They don't: all calls that move data take `&mut self`.
 unsafe impl Send for Mpi {}
 
-/// Name and version of the MPI library, its first line; may be asked before the start.
+/// Name and version of the MPI library. May be called before MPI is started.
 pub fn library() -> String {
     // SAFETY: reading a constant of the library.
     let max = unsafe { sys::RSMPI_MAX_LIBRARY_VERSION_STRING } as usize;
@@ -109,7 +109,7 @@ pub fn library() -> String {
         .join(" ")
 }
 
-/// What an MPI call returned, as an error with the library's own words.
+/// Turns the result of an MPI call into an error with the library's own text.
 #[inline]
 fn ok(call: &str, code: c_int) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(failed(call, code)) }
@@ -125,8 +125,7 @@ fn failed(call: &str, code: c_int) -> Error {
     Error::new(format!("{call} failed: {}", text.trim()))
 }
 
-/// Variables by which a program's own `MPI_Init` starts MPI at `MPI_THREAD_MULTIPLE`, and
-/// what they must be.
+/// Variables that make a program's own `MPI_Init` start MPI at `MPI_THREAD_MULTIPLE`, and their values.
 pub const LEVEL_VARIABLES: [(&str, &str); 2] =
     [("OMPI_MPI_THREAD_LEVEL", "3"), ("MPIR_CVAR_DEFAULT_THREAD_LEVEL", "MPI_THREAD_MULTIPLE")];
 
@@ -141,7 +140,7 @@ pub enum Phase {
     After,
 }
 
-/// Whether MPI runs in this process now.
+/// The state of MPI in this process.
 pub fn phase() -> Phase {
     let (mut started, mut ended): (c_int, c_int) = (0, 0);
     // SAFETY: both may be called at any time.
@@ -158,7 +157,7 @@ pub fn phase() -> Phase {
 
 fn init() -> Result<()> {
     let mut provided: c_int = 0;
-    // Open MPI 5 refuses any other level than the one that the variable says.
+    // Open MPI 5 rejects any level other than the variable's.
     let set = std::env::var(LEVEL_VARIABLES[0].0).ok().and_then(|level| level.parse().ok());
     // SAFETY: MPI was not started; null arguments are allowed since MPI 2.
     unsafe {
@@ -171,7 +170,7 @@ fn init() -> Result<()> {
     Ok(())
 }
 
-/// What a program must have asked of MPI so that devices can be used beside its own calls.
+/// Checks that the program started MPI at the level that devices need beside its own calls.
 fn check_level() -> Result<()> {
     let mut level: c_int = 0;
     // SAFETY: MPI is running.
@@ -189,10 +188,7 @@ fn check_level() -> Result<()> {
     )))
 }
 
-/// Has `function` called when the program ends MPI, while MPI can still be used.
-///
-/// # Errors
-/// As MPI says.
+/// Registers `function` to be called when the program ends MPI, while MPI still works.
 pub fn at_end(function: extern "C" fn()) -> Result<()> {
     unsafe extern "C" fn copy(
         _: sys::MPI_Comm,
@@ -202,19 +198,19 @@ pub fn at_end(function: extern "C" fn()) -> Result<()> {
         _: *mut c_void,
         copied: *mut c_int,
     ) -> c_int {
-        // SAFETY: MPI passes where to say it: a copy of the communicator has no such attribute.
+        // SAFETY: MPI passes a valid `copied`. A copy of the communicator does not get the attribute.
         unsafe { *copied = 0 };
         0
     }
     unsafe extern "C" fn delete(_: sys::MPI_Comm, _: c_int, _: *mut c_void, function: *mut c_void) -> c_int {
-        // SAFETY: it is the function that the key was made with.
+        // SAFETY: the key was created with this function.
         let function: extern "C" fn() = unsafe { std::mem::transmute(function) };
         function();
         0
     }
     let mut key: c_int = 0;
-    // SAFETY: MPI is running; both functions have the types that the standard gives them.
-    // MPI_Finalize begins with deleting the attributes of MPI_COMM_SELF (MPI 2.0, 4.8).
+    // SAFETY: MPI is running; both functions have the types that the standard requires.
+    // MPI_Finalize first deletes the attributes of MPI_COMM_SELF (MPI 2.0, 4.8).
     unsafe {
         ok(
             "MPI_Comm_create_keyval",
@@ -225,11 +221,11 @@ pub fn at_end(function: extern "C" fn()) -> Result<()> {
 }
 
 impl Mpi {
-    /// Starts MPI. Returns when all ranks of the job have done so. A process that was
-    /// spawned finds there who spawned it, at rank 0, and those spawned with it.
+    /// Starts MPI and returns when all ranks of the job have started it. The ranks of a spawned process are its
+    /// parent, at rank 0, and the processes spawned with it.
     ///
     /// # Errors
-    /// MPI was started before in this process, or offers too low a thread level.
+    /// MPI was started before in this process, or its thread level is too low.
     pub fn start() -> Result<Mpi> {
         if phase() != Phase::Before {
             return Err(Error::new("the program has started MPI itself"));
@@ -248,12 +244,11 @@ impl Mpi {
         }
     }
 
-    /// Spawns `n` processes of an executable, which are ranks 1 to `n` beside this process,
-    /// rank 0, on `hosts` (`a:1,b:2`) and with these variables (`NAME=VALUE`) in their
-    /// environment; starts MPI unless the program has done so.
+    /// Spawns `n` processes of an executable on `hosts` (`a:1,b:2`), with these variables (`NAME=VALUE`) in their
+    /// environment. They become ranks 1 to `n`, this process rank 0. Starts MPI unless the program has done so.
     ///
     /// # Errors
-    /// MPI can't spawn here, the program's MPI can't be shared, or the program has ended it.
+    /// MPI cannot spawn here, the program's MPI cannot be shared, or the program has ended it.
     pub fn spawn(executable: &Path, n: usize, hosts: &str, environment: &[String]) -> Result<Mpi> {
         let is_programs = match phase() {
             Phase::Before => {
@@ -270,8 +265,8 @@ impl Mpi {
         let mut arguments: Vec<*mut c_char> = words[1..].iter().map(|w| w.as_ptr().cast_mut()).collect();
         arguments.push(ptr::null_mut());
         let mut errors = vec![0 as c_int; n];
-        // SAFETY: MPI is running; C strings and out parameters outlive their calls, the errors
-        // have a place for each process; a null pointer ends the arguments, which are only read.
+        // SAFETY: MPI is running; C strings and out parameters outlive their calls; `errors` has an element for
+        // each process; a null pointer ends the arguments, which are only read.
         unsafe {
             let (mut alone, mut inter) = (Self::null_comm(), Self::null_comm());
             ok("MPI_Comm_dup", sys::MPI_Comm_dup(sys::RSMPI_COMM_SELF, &mut alone))?;
@@ -297,7 +292,7 @@ impl Mpi {
         }
     }
 
-    /// One group of both sides of an intercommunicator.
+    /// Merges both sides of an intercommunicator.
     ///
     /// # Safety
     /// MPI is running, and the handle is a live intercommunicator.
@@ -321,21 +316,33 @@ impl Mpi {
             ok("MPI_Comm_size", sys::MPI_Comm_size(comm, &mut size))?;
         }
         let (rank, size) = (rank as usize, size as usize);
-        note_pmi();
+        pmi::note();
         Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
     }
 
-    /// True if the ranks are those of who spawned and of who was spawned.
+    /// True if the ranks are a parent and the processes it spawned.
     pub fn is_spawned(&self) -> bool {
         self.inter.is_some()
     }
 
-    /// Tells that not all ranks are on one node. MPICH 4.0 then hangs in `MPI_Finalize`, in
-    /// most runs of any program over TCP (UCX): one rank waits for another's progress, which
-    /// waits in PMI and makes none. Processes that end without it end well.
+    /// Call this if the ranks are on several nodes. MPICH 4.0 then hangs in `MPI_Finalize`, in most runs of any
+    /// program over TCP (UCX): one rank waits for the progress of another, which waits in PMI and makes none.
+    /// Processes that skip `MPI_Finalize` exit cleanly.
     pub fn spans_nodes(&mut self) {
         self.finalizes = !library().starts_with("MPICH");
         SPANS_NODES.store(true, Ordering::Relaxed);
+    }
+
+    /// Call this if all ranks are on one node and can detect each other's end. A device then disconnects from a
+    /// launcher that would otherwise lose the program's exit status. From here on MPI needs the launcher only in
+    /// `MPI_Finalize`, which would wait for the device: no rank calls it. All ranks decide alike.
+    pub fn shares_a_node(&mut self, is_device: bool) {
+        if self.inter.is_none() && pmi::forgets_statuses() {
+            self.finalizes = false;
+            if is_device {
+                pmi::end();
+            }
+        }
     }
 
     fn null_comm() -> sys::MPI_Comm {
@@ -343,18 +350,17 @@ impl Mpi {
         unsafe { sys::RSMPI_COMM_NULL }
     }
 
-    /// From here on who polls yields by himself, MPI does not. (Open MPI does so at every
-    /// poll where a node has more ranks than slots: a system call each, in the midst of
-    /// what it is to make faster. While ranks start and end it is right.) A choice of the
-    /// user's for that stays.
+    /// From here on callers yield, and MPI does not. If a node has more ranks than slots, Open MPI yields at every
+    /// poll: a system call in each round of a loop that must be fast. That is right only while ranks start and end.
+    /// A user's own setting is kept.
     pub fn poll_without_yielding(&mut self) {
-        // How a program's own calls wait is its own affair.
+        // The program decides how its own calls wait.
         let may = !self.is_programs && std::env::var_os("OMPI_MCA_mpi_yield_when_idle").is_none();
         self.yields_given_up = may && set_yielding(false);
     }
 
-    /// Leaves the other ranks and, if it is not the program's, ends MPI; waits for the other
-    /// ranks to do the same. All requests must be done.
+    /// Leaves the other ranks, waits until they do the same, and ends MPI unless the program will. All requests
+    /// must be done.
     pub fn finish(&mut self) {
         // SAFETY: MPI is started and, as this is its only handle, not ended yet; a
         // second call finds the null communicator.
@@ -370,7 +376,7 @@ impl Mpi {
                     sys::MPI_Comm_disconnect(&mut inter);
                 } else if !self.finalizes {
                     sys::MPI_Barrier(comm);
-                    end_pmi();
+                    pmi::end();
                 }
                 if self.finalizes && !self.is_programs {
                     sys::MPI_Finalize();
@@ -387,10 +393,7 @@ impl Mpi {
         end(code)
     }
 
-    /// Gathers a record of every rank at every rank, in the order of the ranks.
-    ///
-    /// # Errors
-    /// As MPI says.
+    /// Gathers a record of every rank at every rank, in rank order.
     pub fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<u8>> {
         let mut all = vec![0u8; mine.len() * self.size];
         let len = count(mine.len())?;
@@ -405,14 +408,11 @@ impl Mpi {
 
     /// Starts a send.
     ///
-    /// # Errors
-    /// As MPI says.
-    ///
     /// # Safety
     /// `data[..len]` stays valid and unchanged until the request is done.
     #[inline]
     pub unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
-        // SAFETY: the caller answers for the buffer; the request is filled by MPI.
+        // SAFETY: the caller answers for the buffer; MPI fills the request.
         unsafe {
             let mut request = sys::RSMPI_REQUEST_NULL;
             let (n, byte) = (count(len)?, sys::RSMPI_UINT8_T);
@@ -421,16 +421,13 @@ impl Mpi {
         }
     }
 
-    /// Starts a receive, from any rank if `from` is none.
-    ///
-    /// # Errors
-    /// As MPI says.
+    /// Starts a receive, from any rank if `from` is `None`.
     ///
     /// # Safety
     /// `data[..len]` stays valid and is not touched until the request is done.
     #[inline]
     pub unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
-        // SAFETY: the caller answers for the buffer; the request is filled by MPI.
+        // SAFETY: the caller answers for the buffer; MPI fills the request.
         unsafe {
             let from = from.map_or(sys::RSMPI_ANY_SOURCE, |r| r as c_int);
             let mut request = sys::RSMPI_REQUEST_NULL;
@@ -440,25 +437,29 @@ impl Mpi {
         }
     }
 
-    /// Gives up a receive that nothing was sent for.
-    pub fn cancel(&mut self, mut request: Request) {
-        // SAFETY: the request was made by MPI; a null status pointer is MPI's own.
+    /// Cancels a receive that no send matches.
+    ///
+    /// # Safety
+    /// As for [`Mpi::test`].
+    pub unsafe fn cancel(&mut self, mut request: Request) {
+        // SAFETY: the caller answers for the request; a null status pointer is MPI's own.
         unsafe {
             sys::MPI_Cancel(request.handle());
             sys::MPI_Wait(request.handle(), sys::RSMPI_STATUS_IGNORE);
         }
     }
 
-    /// Makes progress; tells what a receive got once it is done (a send: nothing).
+    /// Makes progress; returns the result of a receive once it is done (of a send: nothing of use). After an error
+    /// the request is gone.
     ///
-    /// # Errors
-    /// As MPI says; the request is gone then.
+    /// # Safety
+    /// The request was made by [`Mpi::send`] or [`Mpi::receive`], and no call has returned it as done or failed.
     #[inline]
-    pub fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+    pub unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
         let mut flag: c_int = 0;
         // SAFETY: MPI_Status is a plain record that MPI fills.
         let mut status: sys::MPI_Status = unsafe { std::mem::zeroed() };
-        // SAFETY: the request was made by MPI; out parameters outlive the call.
+        // SAFETY: the caller answers for the request; out parameters outlive the call.
         unsafe {
             ok("MPI_Test", sys::MPI_Test(request.handle(), &mut flag, &mut status))?;
             if flag == 0 {
@@ -473,13 +474,12 @@ impl Mpi {
 
 static ABORTING: AtomicBool = AtomicBool::new(false);
 
-/// True if this process ends its job: MPICH's `MPI_Abort` runs exit handlers, within this call.
+/// True once this process ends its job: MPICH's `MPI_Abort` runs exit handlers within the call.
 pub fn is_aborting() -> bool {
     ABORTING.load(Ordering::Relaxed)
 }
 
-/// Ends all processes of the job at once. Uses nothing that another call of MPI may be in the
-/// midst of, thus needs no lock.
+/// Ends all processes of the job at once. Needs no lock: it uses nothing that another MPI call may be changing.
 pub fn abort_job(code: i32) -> ! {
     ABORTING.store(true, Ordering::Relaxed);
     // SAFETY: MPI is started.
@@ -487,83 +487,22 @@ pub fn abort_job(code: i32) -> ! {
     end(code)
 }
 
-/// True if a process of this job that ends without `MPI_Finalize`, but with [`leave_launcher`], can
-/// end with success.
-pub fn leaves_with_success() -> bool {
-    let launched = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"].iter().any(|name| std::env::var_os(name).is_some());
-    !launched && !SPANS_NODES.load(Ordering::Relaxed)
-}
-
-/// Takes leave of MPICH's launcher, for a process that ends without MPI's exit handlers or without
-/// `MPI_Finalize`: the launcher then passes its status on and does not kill the others. Those must
-/// notice the end by themselves, which they do on one node only: nothing is done where the job has
-/// several. Needs no lock, and does nothing where leave was taken before.
-pub fn leave_launcher() {
-    if !SPANS_NODES.load(Ordering::Relaxed) {
-        end_pmi();
-    }
-}
-
-/// The connection to MPICH's launcher, see [`note_pmi`]: its descriptor (-1 if there is none, or once
-/// this process has left) and its inode, which shows whether the descriptor was used again.
-static PMI_FD: AtomicI32 = AtomicI32::new(-1);
-static PMI_INODE: AtomicU64 = AtomicU64::new(0);
-
-/// Notes how to take leave of MPICH's launcher. Children of this process have the descriptor too, but
-/// not what is noted here later: only the process that started MPI may take leave.
-fn note_pmi() {
-    if let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok())
-        && let Some(inode) = inode_of(fd)
-    {
-        PMI_INODE.store(inode, Ordering::Relaxed);
-        PMI_FD.store(fd, Ordering::Relaxed);
-    }
-}
-
-/// The inode of what a descriptor stands for.
-fn inode_of(fd: c_int) -> Option<u64> {
-    // SAFETY: a plain record, which the call fills; any number may be asked for.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        (libc::fstat(fd, &mut status) == 0).then_some(status.st_ino)
-    }
-}
-
-/// Takes leave of MPICH's launcher (PMI-1, the protocol of its `PMI_FD`): who just ends counts as
-/// crashed, and the others of its node are killed. MPICH 4.0 does so in `MPI_Finalize`, and closes
-/// the descriptor; 4.2 in an exit handler, which must not find it done if MPI is finalized.
-fn end_pmi() {
-    let fd = PMI_FD.swap(-1, Ordering::Relaxed);
-    if fd < 0 || inode_of(fd) != Some(PMI_INODE.load(Ordering::Relaxed)) {
-        return;
-    }
-    let word = b"cmd=finalize\n";
-    let mut answer = [0u8; 256];
-    // SAFETY: both buffers have the sizes that are passed; MPI makes no calls any more that
-    // would use the descriptor. What comes back is of no interest, but that it comes.
-    unsafe {
-        if libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) == word.len() as isize {
-            libc::read(fd, answer.as_mut_ptr().cast(), answer.len());
-        }
-    }
-}
-
-/// Sets whether Open MPI yields when a poll finds nothing; true if it did before. No MPI
-/// call can do that after the start; all releases of Open MPI so far have this function.
+/// Sets whether Open MPI yields when a poll finds nothing; returns the previous setting. No MPI call can change it
+/// after the start; all releases of Open MPI so far have this function.
 fn set_yielding(yields: bool) -> bool {
-    // SAFETY: the name is a C string; the libraries of this one are searched.
+    // SAFETY: the name is a C string; the search covers the libraries of this one.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"opal_progress_set_yield_when_idle".as_ptr()) };
     if function.is_null() {
         return false;
     }
-    // SAFETY: Open MPI declares it so (opal/runtime/opal_progress.h).
+    // SAFETY: this is Open MPI's declaration (opal/runtime/opal_progress.h).
     let set: unsafe extern "C" fn(bool) -> bool = unsafe { std::mem::transmute(function) };
     // SAFETY: it sets a flag; MPI is started.
     unsafe { set(yields) }
 }
 
-/// The command that starts an executable with these variables in its environment. MPI itself
-/// has room for 255 bytes of them (Open MPI), env(1) for all.
+/// The command that starts an executable with these variables in its environment. It uses env(1), because MPI
+/// itself has room for only 255 bytes of them (Open MPI).
 fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>> {
     let path = executable.as_os_str().as_encoded_bytes();
     let mut words: Vec<&[u8]> = Vec::new();
@@ -571,7 +510,7 @@ fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>
         words.push(b"/usr/bin/env");
         words.extend(environment.iter().map(String::as_bytes));
         if path.contains(&b'=') {
-            // env(1) would take it for one more variable.
+            // env(1) would take the path for a variable.
             words.extend([b"sh".as_slice(), b"-c", br#"exec "$0""#]);
         }
     }
@@ -579,8 +518,8 @@ fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>
     words.into_iter().map(|w| CString::new(w).map_err(|_| Error::new("a NUL byte in a path"))).collect()
 }
 
-/// How to spawn: on these hosts, as many as there shall be, bound to nothing. Others than Open
-/// MPI ignore these keys.
+/// Where to spawn: on these hosts, without a limit on processes per slot, and not bound to cores. Other libraries
+/// than Open MPI ignore these keys.
 ///
 /// # Safety
 /// MPI is running.
@@ -605,7 +544,7 @@ unsafe fn info(hosts: &str) -> Result<sys::MPI_Info> {
             hosts.len()
         )));
     }
-    // Open MPI 5 warns of its older name.
+    // Open MPI 5 warns about the old name.
     set(if library().starts_with("Open MPI v4") { "add-host" } else { "PMIX_ADD_HOST" }, hosts)?;
     Ok(info)
 }

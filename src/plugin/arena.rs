@@ -1,54 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Allocates device memory without asking the device: the arena is one range of
-//! addresses that only this allocator hands out.
+//! Allocates device memory without a message: each device has one range of addresses, its arena,
+//! and only this allocator allocates there.
 
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Every allocation has a number of these for itself: cache lines.
+/// A cache line, the unit of allocation: no two allocations share one.
 const ALIGN: u64 = 64;
-/// The least alignment, that of malloc: libomptarget packs what needs more than its own
-/// buffer has.
+/// The smallest alignment, that of malloc: libomptarget pads data that needs a larger one.
 const MALLOC_ALIGN: u64 = 16;
-/// Allocations from this size on have whole pages, so that they can be given back to the
-/// system.
+/// Allocations from this size on occupy whole pages, so that the system can reclaim these.
 const PAGED: u64 = 64 << 10;
 const PAGE: u64 = 4096;
-/// Allocations from this size on start in the first line of such a page, so that the
-/// device's system can put large pages behind them: those of x86-64, and of AArch64 with
-/// small pages of 4 KiB.
-pub const LARGE_PAGE: u64 = 2 << 20;
-/// Freed blocks of up to this many lines are kept for the next of their size, and how many
-/// of each: what a region maps comes and goes with it.
+/// Allocations from this size on start in the first line of a large page, so that the device's system
+/// can use large pages for them. The size is that of x86-64, and of AArch64 with base pages of 4 KiB.
+pub(crate) const LARGE_PAGE: u64 = 2 << 20;
+/// Freed blocks of up to this many lines are kept for the next allocation of their size: a region
+/// maps data of the same sizes each time it runs.
 const QUICK_LINES: usize = 64;
+/// The number of blocks of each size that are kept.
 const QUICK_BLOCKS: usize = 16;
-/// An address so far from a block is not taken for a slip beyond it.
+/// An address this far from a block is not reported as near it.
 const NEAR: u64 = 1 << 20;
-/// Freed bytes that the device keeps for reuse before it gives memory back.
+/// Freed bytes that the device keeps for reuse before it returns memory to its system.
 const KEEP: u64 = 64 << 20;
 
 /// The memory of one device, as the host side sees it.
 #[derive(Debug)]
-pub struct Arena {
-    used: u64,
-    peak: u64,
-    /// Free ranges by address, with their lengths; neighbours are always merged.
+pub(crate) struct Arena {
+    pub(super) used: u64,
+    /// The most bytes that were allocated at a time.
+    pub(super) peak: u64,
+    /// Free ranges by address, with their lengths; adjacent ones are always merged.
     holes: BTreeMap<u64, u64>,
     /// The same by length.
     by_size: BTreeSet<(u64, u64)>,
-    /// What is handed out: bytes taken, and bytes asked for.
+    /// Allocations by address: the bytes taken, and the bytes requested.
     taken: FxHashMap<u64, (u64, u64)>,
-    /// Free blocks that are no holes, by their lines.
+    /// Free blocks that are not holes, by their number of lines.
     quick: [Vec<u64>; QUICK_LINES + 1],
-    /// Free ranges (start, end) that the device still has memory behind.
+    /// Free ranges (start, end) for which the device still holds memory.
     dirty: BTreeMap<u64, u64>,
     dirty_bytes: u64,
 }
 
 impl Arena {
-    /// An empty arena; both ends of the range are multiples of the page size.
-    pub fn new(range: Range<u64>) -> Arena {
+    /// Both ends of the range are multiples of the page size.
+    pub(crate) fn new(range: Range<u64>) -> Arena {
         let mut arena = Arena {
             used: 0,
             peak: 0,
@@ -63,20 +62,10 @@ impl Arena {
         arena
     }
 
-    /// Bytes handed out now.
-    pub fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// The most bytes that were handed out at a time.
-    pub fn peak(&self) -> u64 {
-        self.peak
-    }
-
-    /// Takes `size` bytes, or `None` if there is no hole large enough. Large ones lie in their
-    /// first line as `like` does in its own, if there is room for that: large copies between
-    /// places that differ in this take up to twice the time (docs/performance.md).
-    pub fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
+    /// Allocates `size` bytes, if a hole is large enough. If there is room, a large allocation gets
+    /// the same offset within its cache line as `like`: a large copy between different offsets takes
+    /// up to twice the time (docs/performance.md).
+    pub(crate) fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
         let offset = if size >= PAGED { like % ALIGN / MALLOC_ALIGN * MALLOC_ALIGN } else { 0 };
         let placed = size.checked_add(offset).and_then(|size| self.take(size));
         let (at, len) = match placed {
@@ -92,8 +81,8 @@ impl Arena {
         Some(at)
     }
 
-    /// Where an address lies among what is handed out, in words, if it lies in or near that.
-    pub fn place(&self, address: u64) -> Option<String> {
+    /// Describes an address in or near an allocation.
+    pub(crate) fn place(&self, address: u64) -> Option<String> {
         let before = self.taken.iter().filter(|(at, _)| **at <= address).max_by_key(|(at, _)| **at);
         if let Some((&at, &(_, size))) = before {
             let block = format!("the {size} bytes at {at:#x} that were allocated for the program");
@@ -110,15 +99,15 @@ impl Arena {
         Some(format!("{before} bytes before the {size} bytes at {at:#x} that were allocated for the program"))
     }
 
-    /// Takes lines or pages for `size` bytes; where, and how many bytes these are.
+    /// Takes lines or pages for `size` bytes; returns their address and length.
     fn take(&mut self, size: u64) -> Option<(u64, u64)> {
         let unit = if size >= PAGED { PAGE } else { ALIGN };
         let len = size.max(1).checked_next_multiple_of(unit)?;
         if let Some(at) = self.quick.get_mut((len / ALIGN) as usize).and_then(Vec::pop) {
             return Some((at, len));
         }
-        // The smallest hole that fits; large blocks go to its end, small ones to its
-        // front, so that small ones do not push large ones off page boundaries.
+        // The smallest hole that fits. Large blocks go to its end and small ones to its front, so that
+        // small ones do not push large ones off page boundaries.
         let (hole, at) = self.by_size.range((len, 0)..).find_map(|&(hole_len, hole)| {
             let at = match len {
                 LARGE_PAGE.. => (hole + hole_len - len) & !(LARGE_PAGE - 1),
@@ -134,8 +123,8 @@ impl Arena {
         Some((at, len))
     }
 
-    /// Gives back what [`Arena::alloc`] returned; false if it did not.
-    pub fn free(&mut self, at: u64) -> bool {
+    /// Frees what [`Arena::alloc`] returned; false for any other address.
+    pub(crate) fn free(&mut self, at: u64) -> bool {
         let Some((len, _)) = self.taken.remove(&at) else { return false };
         let at = at - at % ALIGN;
         self.used -= len;
@@ -146,7 +135,7 @@ impl Arena {
         true
     }
 
-    /// Makes holes of the free blocks that are none.
+    /// Turns all quick blocks into holes.
     fn flush_quick(&mut self) {
         for lines in 0..self.quick.len() {
             while let Some(at) = self.quick[lines].pop() {
@@ -155,7 +144,6 @@ impl Arena {
         }
     }
 
-    /// Makes a hole.
     fn give_back(&mut self, at: u64, len: u64) {
         if len >= PAGED {
             self.dirty.insert(at, at + len);
@@ -175,9 +163,9 @@ impl Arena {
         self.insert(merged);
     }
 
-    /// Ranges whose memory the device shall give back to the system, once enough is
-    /// unused. The device must do so before it obeys anything that is sent later.
-    pub fn take_discards(&mut self) -> Vec<Range<u64>> {
+    /// Takes the ranges that the device is to discard, once enough memory is unused. The device must
+    /// discard them before it executes anything that is sent later.
+    pub(crate) fn take_discards(&mut self) -> Vec<Range<u64>> {
         if self.dirty_bytes <= KEEP {
             return Vec::new();
         }
@@ -198,7 +186,6 @@ impl Arena {
         self.by_size.remove(&(hole.end - hole.start, hole.start));
     }
 
-    /// Takes a range out of the dirty ones, cutting those that it overlaps.
     fn make_clean(&mut self, range: Range<u64>) {
         while let Some((&start, &end)) =
             self.dirty.range(..range.end).next_back().filter(|(_, end)| **end > range.start)
@@ -245,7 +232,7 @@ mod tests {
         let all = a.alloc(1 << 20, 16).unwrap();
         assert_eq!(a.alloc(1, 0), None);
         assert!(a.free(all) && !a.free(all));
-        assert_eq!((a.used(), a.peak()), (0, 1 << 20));
+        assert_eq!((a.used, a.peak), (0, 1 << 20));
         assert_eq!(a.alloc(1 << 20, 0), Some(all));
     }
 
@@ -307,7 +294,7 @@ mod tests {
             for r in live {
                 prop_assert!(a.free(r.start));
             }
-            prop_assert_eq!(a.used(), 0);
+            prop_assert_eq!(a.used, 0);
             a.flush_quick();
             prop_assert_eq!(a.holes.len(), 1);
             prop_assert_eq!(a.by_size.len(), 1);

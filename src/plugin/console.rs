@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What regions print, from its arrival until it is written to the program's own streams.
+//! The output of regions, from its arrival until it is written to the program's own streams.
 //!
-//! The driving thread only collects it here. It is written by threads that hold no lock of this
-//! library: the program's stdout may be a pipe that nobody reads for an hour, or locked by
-//! another thread of the program (`flockfile`).
+//! The driving thread only collects output here. Threads that hold no lock of this library write
+//! it: the program's stdout may be a pipe that nobody reads for an hour, or another thread of the
+//! program may have locked it (`flockfile`).
 //!
-//! Lines of several devices do not mix: as long as one device is within a line, the others'
-//! text waits for the end of that line, though not for long.
+//! Lines of several devices do not mix: while one device is within a line, the text of the others
+//! waits for the end of that line, though not for long.
 
 use crate::base::lock::{Mutex, order};
 use crate::base::log;
@@ -15,31 +15,29 @@ use crate::wire::reply::{OUTPUT_LEN, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a device may take to end a line that it has begun before other devices' text is
-/// written behind it; and the same if the rest of the line is known to be on its way.
+/// How long the text of other devices waits for the end of a line; and how long if the rest of the
+/// line is known to be on its way.
 const LINE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// How long a construct waits for text of its device that can't be written now, because another
-/// thread has the stream.
+/// How long a construct waits for its device's text while another thread has the stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
-/// A longer beginning of a line is not kept back.
+/// A longer part of a line is written before the line ends.
 const LINE_MAX: usize = 64 << 10;
 
-/// See the module.
-pub struct Console {
+/// Collects what regions print until it is written.
+pub(crate) struct Console {
     streams: [Mutex<Pending, { order::LEAF }>; 2],
-    /// Bytes that wait to be written, of all devices.
+    /// Bytes of all devices that are not written yet.
     waiting: AtomicUsize,
     devices: Vec<Counts>,
-    /// A write has failed, and the user knows.
+    /// A write has failed, and the user was warned.
     has_failed: AtomicBool,
 }
 
-/// Bytes of one device.
 #[derive(Default)]
 struct Counts {
     arrived: AtomicU64,
     written: AtomicU64,
-    /// What of that the device knows.
+    /// Written bytes that the device was informed of.
     acknowledged: AtomicU64,
 }
 
@@ -47,7 +45,7 @@ struct Counts {
 struct Pending {
     /// By device.
     texts: Vec<Text>,
-    /// The device whose line was begun and not ended.
+    /// The device that has begun a line and not ended it.
     within_line: Option<usize>,
     patience: [Duration; 2],
 }
@@ -55,15 +53,21 @@ struct Pending {
 #[derive(Default)]
 struct Text {
     bytes: Vec<u8>,
-    /// When the oldest of them came.
+    /// When the oldest byte arrived.
     since: Option<Instant>,
-    /// The last that came filled a message, so that more follows.
+    /// The last piece filled a message, so more follows.
     goes_on: bool,
 }
 
+unsafe extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+    fn ftrylockfile(file: *mut libc::FILE) -> std::ffi::c_int;
+    fn funlockfile(file: *mut libc::FILE);
+}
+
 impl Console {
-    /// A console for so many devices.
-    pub fn new(devices: usize) -> Console {
+    pub(crate) fn new(devices: usize) -> Console {
         let streams = [(); 2].map(|()| Mutex::new(Pending::new(devices, LINE_PATIENCE)));
         Console {
             streams,
@@ -73,48 +77,44 @@ impl Console {
         }
     }
 
-    /// Text of a device came.
     #[cold]
-    pub fn push(&self, device: usize, stream: Stream, bytes: &[u8]) {
+    pub(crate) fn push(&self, device: usize, stream: Stream, bytes: &[u8]) {
         self.streams[stream as usize - 1].lock().push(device, bytes);
         self.devices[device].arrived.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
     }
 
-    /// A line about a device, which follows what that has printed.
+    /// Adds a line about a device, behind the device's own output.
     #[cold]
-    pub fn say(&self, device: usize, line: &str) {
+    pub(crate) fn say(&self, device: usize, line: &str) {
         self.push(device, Stream::Err, format!("{line}\n").as_bytes());
-        // The device has printed no such bytes.
+        // The device must not count these bytes as its own.
         self.devices[device].acknowledged.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
     }
 
-    /// True if there is something to write.
-    #[inline]
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// True if text of a device has to be written before a construct that ran there is over.
+    /// True if text of a device must be written before a construct that ran there returns.
     #[inline]
-    pub fn owes(&self, device: usize) -> bool {
+    pub(crate) fn owes(&self, device: usize) -> bool {
         let counts = &self.devices[device];
         counts.written.load(Ordering::Acquire) != counts.arrived.load(Ordering::Relaxed) && !self.is_stuck(device)
     }
 
-    /// True if another thread has kept a device's text from being written for long.
+    /// True if another thread's use of a stream has delayed a device's text for long.
     #[cold]
     fn is_stuck(&self, device: usize) -> bool {
         let since = self.streams.iter().filter_map(|s| s.lock().texts[device].since).min();
         since.is_some_and(|since| since.elapsed() > STREAM_PATIENCE)
     }
 
-    /// Writes what can be written now. `goes_on` tells of a device whether more may come of a
-    /// line that it has begun.
+    /// Writes what can be written now. `goes_on` returns whether a device may continue its line.
     #[cold]
-    pub fn write(&self, goes_on: &dyn Fn(usize) -> bool) {
+    pub(crate) fn write(&self, goes_on: &dyn Fn(usize) -> bool) {
         for stream in [Stream::Out, Stream::Err] {
-            // Not a wait: another thread that writes takes along what is here.
+            // No need to wait: another thread that writes also writes what is here.
             let Some(file) = StdStream::try_lock(stream) else { continue };
             loop {
                 let next = self.streams[stream as usize - 1].lock().take(goes_on);
@@ -122,7 +122,7 @@ impl Console {
                 if let Err(e) = file.write(&bytes)
                     && !self.has_failed.swap(true, Ordering::Relaxed)
                 {
-                    // The program does not see what this call returns, as a region's own printf could.
+                    // The region's printf has returned already and can't report this.
                     log::warning(format_args!("what regions print can't be written by the program: {e}"));
                 }
                 self.devices[device].written.fetch_add(bytes.len() as u64, Ordering::Release);
@@ -131,13 +131,13 @@ impl Console {
         }
     }
 
-    /// The bytes of a device that were written and that it does not know of, if these are at
-    /// least `step`; it is told by the caller.
-    pub fn acknowledge(&self, device: usize, step: u64) -> Option<u64> {
+    /// Acknowledges a device's written bytes if there are at least `step` new ones. The caller sends
+    /// the returned number to the device.
+    pub(crate) fn acknowledge(&self, device: usize, step: u64) -> Option<u64> {
         let counts = &self.devices[device];
         let known = counts.acknowledged.load(Ordering::Relaxed);
         let new = counts.written.load(Ordering::Relaxed).saturating_sub(known);
-        // One of several threads does it.
+        // Only one of several threads may send it.
         let mine = new >= step
             && counts.acknowledged.compare_exchange(known, known + new, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         mine.then_some(new)
@@ -156,34 +156,31 @@ impl Pending {
         text.goes_on = bytes.len() + OUTPUT_LEN >= MESSAGE_MAX;
     }
 
-    /// What is to be written next, and whose it is.
+    /// Takes the text to be written next, and its device.
     fn take(&mut self, goes_on: &dyn Fn(usize) -> bool) -> Option<(usize, Vec<u8>)> {
         let patience = self.patience[usize::from(self.within_line.is_some_and(|d| self.texts[d].goes_on))];
         let waits = |text: &Text| text.since.is_some_and(|since| since.elapsed() > patience);
-        let has_text =
-            |texts: &[Text], but: usize| texts.iter().enumerate().any(|(d, t)| d != but && !t.bytes.is_empty());
+        let has_text = |device: &usize| !self.texts[*device].bytes.is_empty();
+        let mut waiting = (0..self.texts.len()).filter(has_text);
+        let others_wait = waiting.clone().count() > 1;
         if let Some(device) = self.within_line {
-            if !self.texts[device].bytes.is_empty() {
-                return Some(self.take_of(device, has_text(&self.texts, device)));
+            if has_text(&device) {
+                return Some(self.take_of(device, others_wait));
             }
-            let mut others = self.texts.iter().filter(|t| !t.bytes.is_empty());
-            if goes_on(device) && !others.any(waits) {
+            if goes_on(device) && !waiting.clone().any(|d| waits(&self.texts[d])) {
                 return None;
             }
-            self.within_line = None;
         }
-        for device in 0..self.texts.len() {
+        let due = waiting.find(|&device| {
             let text = &self.texts[device];
-            let alone = !has_text(&self.texts, device);
-            let is_due = text.bytes.contains(&b'\n') || alone || !goes_on(device) || waits(text);
-            if !text.bytes.is_empty() && (is_due || text.bytes.len() > LINE_MAX) {
-                return Some(self.take_of(device, !alone));
-            }
-        }
-        None
+            let is_due = text.bytes.contains(&b'\n') || text.bytes.len() > LINE_MAX;
+            is_due || !others_wait || !goes_on(device) || waits(text)
+        });
+        self.within_line = None;
+        due.map(|device| self.take_of(device, others_wait))
     }
 
-    /// Takes a device's text; if others wait, no beginning of a line behind a whole one.
+    /// Takes a device's text. If others wait, leaves a partial line behind a whole one.
     fn take_of(&mut self, device: usize, others_wait: bool) -> (usize, Vec<u8>) {
         let text = &mut self.texts[device];
         let line_end = text.bytes.iter().rposition(|b| *b == b'\n').map(|i| i + 1);
@@ -204,15 +201,9 @@ impl Pending {
 struct StdStream(*mut libc::FILE);
 
 impl StdStream {
-    /// None if another thread of the program has it.
+    /// `None` if another thread of the program has it.
     fn try_lock(stream: Stream) -> Option<StdStream> {
-        unsafe extern "C" {
-            static stdout: *mut libc::FILE;
-            static stderr: *mut libc::FILE;
-            fn ftrylockfile(file: *mut libc::FILE) -> std::ffi::c_int;
-        }
-        // SAFETY: the streams are initialised before any library is; a thread that has the lock
-        // may take it again.
+        // SAFETY: libc initializes the streams before any library; the lock is recursive.
         unsafe {
             let file = match stream {
                 Stream::Out => stdout,
@@ -222,9 +213,8 @@ impl StdStream {
         }
     }
 
-    /// Writes bytes behind what the program itself has printed.
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        // SAFETY: the stream is valid and this thread's; the bytes have that length.
+        // SAFETY: the stream is valid, and this thread has locked it; the bytes have that length.
         let written = unsafe {
             libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), self.0) == bytes.len() && libc::fflush(self.0) == 0
         };
@@ -234,21 +224,15 @@ impl StdStream {
 
 impl Drop for StdStream {
     fn drop(&mut self) {
-        unsafe extern "C" {
-            fn funlockfile(file: *mut libc::FILE);
-        }
         // SAFETY: this thread has locked it.
         unsafe { funlockfile(self.0) };
     }
 }
 
-/// Prints to the program's standard output, in order with what it prints itself.
-pub fn print(text: &[u8]) {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-    }
-    // SAFETY: the stream is initialised before any library is; it locks itself. What can't be
-    // written is lost, as it is with printf.
+/// Prints to the program's standard output, in order with the program's own output. Like `printf`
+/// with an ignored result, it reports no failure.
+pub(crate) fn print(text: &[u8]) {
+    // SAFETY: libc initializes the stream before any library; its functions lock it.
     unsafe {
         libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
         libc::fflush(stdout);
@@ -274,7 +258,7 @@ mod tests {
     fn a_line_that_was_begun_is_ended_before_another_device_prints() {
         let mut pending = Pending::new(2, FOR_EVER);
         pending.push(0, b"one\ntwo");
-        // Alone, nothing waits for the end of a line.
+        // With no other text waiting, a partial line is written at once.
         assert_eq!(taken(&mut pending, true), "one\ntwo");
         pending.push(1, b"other\n");
         assert_eq!(taken(&mut pending, true), "");
@@ -307,8 +291,8 @@ mod tests {
     }
 
     proptest! {
-        /// However lines come in pieces and whenever somebody writes: each is whole, all come,
-        /// and those of a device in their order.
+        /// However lines arrive in pieces, and whenever they are written, no line is split or lost, and
+        /// each device's lines keep their order.
         #[test]
         fn lines_are_whole(
             lens in prop::collection::vec((0usize..3, 0usize..40), 1..60),

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The end of the process: its status, the thread that runs the exit handlers, and where the
-//! other threads wait meanwhile.
+//! Process exit: its status, the thread that runs the exit handlers, and the hold on other threads.
 //!
-//! A thread that still runs regions must not go on while libomptarget takes itself apart:
-//! libomptarget 16 first forgets the program's regions, and aborts when one of them starts, then
-//! frees what it uses, and crashes. Hence calls of the other threads do not return once the
-//! program's own exit handlers are over ([`hold`]). Until the devices are ended each call is held
+//! A thread that still runs regions must not continue while libomptarget deinitializes itself:
+//! libomptarget 16 first removes the program's regions, and aborts when one of them starts; then it
+//! frees what the regions use, and crashes. Hence calls of other threads do not return once the
+//! program's own exit handlers have run ([`hold`]). Until the devices have ended, each call is held
 //! for half a second at most: a destructor of a library may wait for such a thread.
 //!
-//! A signal handler may call `exit` while its thread is inside of the plugin. Whatever the thread
-//! has locked then stays locked, and MPI is in the midst of a call: [`is_inside`] says so, and
-//! nothing that needs either may be done.
+//! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The
+//! thread's locks then stay locked, and a call of MPI may be incomplete, so nothing may be done that
+//! needs a lock or MPI.
 
-use crate::base::deadline::{end, flush_streams};
-use crate::mpi;
+use crate::mpi::pmi;
+use crate::sys::deadline::{end, flush_streams};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
@@ -21,36 +20,29 @@ use std::time::{Duration, Instant};
 
 /// How long calls are held before the devices are ended.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long the thread that ends the process waits for other threads' regions to be held.
+/// How long the thread that ends the process waits until other threads' calls are held.
 const SETTLE: Duration = Duration::from_millis(20);
-/// The same if none is under way.
+/// [`SETTLE`] if no region is running.
 const SETTLE_IDLE: Duration = Duration::from_millis(2);
-/// How long the rest of the end may take where it may wait for a held thread: libomp does for one
-/// that runs a `nowait` region, and some libraries for threads of theirs.
+/// How long the rest of process exit may take. It may wait for a held thread: libomp does if the
+/// thread runs a `nowait` region, and some libraries wait for threads of their own.
 const REST: Duration = Duration::from_secs(2);
-/// Nothing ends the process for so long: held threads fail.
+/// Held calls fail if nothing has ended the process after this time.
 const GRACE: Duration = Duration::from_secs(60);
-/// A held thread looks this often whether it may go on.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often a held thread checks whether it may continue.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The thread that runs the exit handlers, 0 before.
+/// The thread that runs the exit handlers; 0 before they run.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static STATUS: AtomicI32 = AtomicI32::new(0);
-/// When other threads' calls began to be held.
+/// The time since which other threads' calls are held.
 static HOLDING: OnceLock<Instant> = OnceLock::new();
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// When the devices were ended, or given up.
+/// When the devices ended, or were left.
 static DEVICES_ENDED: OnceLock<Instant> = OnceLock::new();
-/// Calls that are held.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Threads that have called the plugin and still exist.
+/// The number of live threads that have called the plugin.
 static USERS: AtomicUsize = AtomicUsize::new(0);
-
-struct Calls {
-    stage: Cell<Stage>,
-    /// libomptarget has locked what it needs when the process ends.
-    loads: Cell<bool>,
-}
 
 /// Where a thread is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,109 +54,133 @@ enum Stage {
 }
 
 thread_local! {
-    // Without a destructor: this is looked at in every call.
-    static CALLS: Calls = const { Calls { stage: Cell::new(Stage::New), loads: Cell::new(false) } };
+    // Without a destructor, because every call accesses it.
+    static STAGE: Cell<Stage> = const { Cell::new(Stage::New) };
+    /// The thread is inside [`fn@load`].
+    static IS_LOADING: Cell<bool> = const { Cell::new(false) };
     static USER: User = const { User };
 }
+
+/// The ids of these threads, as far as there is room: a signal handler can read them. 0 is free.
+static USER_IDS: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 
 /// A thread that has called the plugin.
 struct User;
 
+impl User {
+    /// Replaces a thread id in the table.
+    fn replace(id: i32, by: i32) {
+        let _ =
+            USER_IDS.iter().find(|place| place.compare_exchange(id, by, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+    }
+}
+
 impl Drop for User {
     fn drop(&mut self) {
+        User::replace(thread(), 0);
         USERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// True unless the thread is inside of a call; one that was new has been counted then.
+/// True unless the thread is inside a call; counts a new thread.
 #[cold]
 #[inline(never)]
-fn may_enter(calls: &Calls) -> bool {
-    if calls.stage.get() == Stage::New && USER.try_with(|_| ()).is_ok() {
+fn may_enter(stage: Stage) -> bool {
+    if stage == Stage::New && USER.try_with(|_| ()).is_ok() {
         USERS.fetch_add(1, Ordering::Relaxed);
+        User::replace(0, thread());
     }
-    calls.stage.get() != Stage::Inside
+    stage != Stage::Inside
 }
 
-/// Makes a call of the plugin; none if the thread is inside of another one, which a signal handler
-/// has interrupted.
+/// Makes a call of the plugin. Returns `None` if the thread is inside another call, which a signal
+/// handler has interrupted.
 #[inline]
-pub fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
-    CALLS.with(|calls| {
-        if calls.stage.get() != Stage::Outside && !may_enter(calls) {
+pub(crate) fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
+    STAGE.with(|stage| {
+        if stage.get() != Stage::Outside && !may_enter(stage.get()) {
             return None;
         }
-        calls.stage.set(Stage::Inside);
-        // A signal handler of this thread must see it before anything is locked.
+        stage.set(Stage::Inside);
+        // A signal handler of this thread must see the stage before the call takes a lock.
         compiler_fence(Ordering::SeqCst);
         let result = call();
         compiler_fence(Ordering::SeqCst);
-        calls.stage.set(Stage::Outside);
+        stage.set(Stage::Outside);
         Some(result)
     })
 }
 
-/// Makes a device ready or loads an image: libomptarget then has locked what it needs when the
-/// process ends.
-pub fn load<R>(load: impl FnOnce() -> R) -> R {
-    /// Also where it panics.
-    struct Loading<'a>(&'a Cell<bool>);
-    impl Drop for Loading<'_> {
+/// Initializes a device or loads an image. Meanwhile libomptarget holds a lock that it also needs
+/// when the process exits.
+pub(crate) fn load<R>(load: impl FnOnce() -> R) -> R {
+    /// Ends the load, even if it panics.
+    struct Loading;
+    impl Drop for Loading {
         fn drop(&mut self) {
             compiler_fence(Ordering::SeqCst);
-            self.0.set(false);
+            IS_LOADING.set(false);
         }
     }
-    CALLS.with(|calls| {
-        calls.loads.set(true);
-        compiler_fence(Ordering::SeqCst);
-        let _loading = Loading(&calls.loads);
-        load()
-    })
+    IS_LOADING.set(true);
+    compiler_fence(Ordering::SeqCst);
+    let _loading = Loading;
+    load()
 }
 
-/// True if this thread is in the midst of [`fn@load`].
-pub fn is_loading() -> bool {
-    CALLS.with(|calls| calls.loads.get())
+/// True if this thread is inside [`fn@load`].
+pub(crate) fn is_loading() -> bool {
+    IS_LOADING.get()
 }
 
-/// True if this thread is inside of a call of the plugin.
-pub fn is_inside() -> bool {
-    CALLS.with(|calls| calls.stage.get() == Stage::Inside)
+/// True if this thread is inside a call of the plugin.
+pub(crate) fn is_inside() -> bool {
+    STAGE.get() == Stage::Inside
 }
 
-/// The calling thread ends the process with this status.
-pub fn begin(status: i32) {
+/// Notes that the calling thread ends the process with this status.
+pub(crate) fn begin(status: i32) {
     STATUS.store(status, Ordering::Relaxed);
     THREAD.store(thread(), Ordering::SeqCst);
 }
 
-/// The status that the program ends with, if it is ending.
-pub fn status() -> Option<i32> {
+/// The exit status, if the process is exiting.
+pub(crate) fn status() -> Option<i32> {
     (THREAD.load(Ordering::SeqCst) != 0).then(|| STATUS.load(Ordering::Relaxed))
 }
 
-/// True once calls of other threads than the one that ends the process are held.
-#[inline]
-pub fn has_begun() -> bool {
+/// True once the calls of all threads but the exiting one are held.
+pub(crate) fn has_begun() -> bool {
     HAS_BEGUN.load(Ordering::Relaxed)
 }
 
-/// True if threads exist that have called the plugin, apart from this one.
-pub fn has_other_users() -> bool {
-    let this = CALLS.with(|calls| calls.stage.get() != Stage::New);
+/// True if another live thread has called the plugin.
+pub(crate) fn has_other_users() -> bool {
+    let this = STAGE.get() != Stage::New;
     USERS.load(Ordering::Relaxed) > usize::from(this)
 }
 
-/// True if a call is held.
-pub fn holds() -> bool {
+/// True if the calling thread has called the plugin. Safe in a signal handler.
+pub(crate) fn is_user() -> bool {
+    let this = thread();
+    USER_IDS.iter().any(|id| id.load(Ordering::Relaxed) == this)
+}
+
+/// In a child by `fork`, whose thread has another id: it ends the process if its parent's did.
+pub(crate) fn note_fork() {
+    if THREAD.load(Ordering::SeqCst) != 0 {
+        THREAD.store(thread(), Ordering::SeqCst);
+    }
+}
+
+pub(crate) fn holds() -> bool {
     HELD.load(Ordering::Relaxed) > 0
 }
 
-/// Holds the calls of all other threads from here on, which `catch` makes come to [`hold`], and
-/// waits a moment for them: one that has just returned will soon be back. `is_busy` is true while
-/// a region runs.
-pub fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
+/// Holds the calls of all other threads from here on; `catch` makes them reach [`hold`]. Waits a
+/// moment for them: a thread whose call has just returned soon makes another one. `is_busy` is true
+/// while a region runs.
+pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
     if HOLDING.get().is_some() || THREAD.load(Ordering::SeqCst) != thread() {
         return;
     }
@@ -182,26 +198,28 @@ pub fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
     }
 }
 
-/// The devices are ended, or will be with the process: held calls do not return any more. Should
-/// the process wait for such a thread, it ends all the same, with the program's status.
-pub fn devices_have_ended() {
+/// Makes held calls never return, because the devices have ended or end with the process. If process
+/// exit waits for a held thread, a timeout ends the process with the program's status.
+pub(crate) fn devices_have_ended() {
     if !has_begun() || DEVICES_ENDED.set(Instant::now()).is_err() || !has_other_users() {
         return;
     }
-    // Where no thread can be had, the held ones fail in the end.
+    // If no thread can be created, held calls fail after their time.
     let _ = std::thread::Builder::new().spawn(|| {
-        std::thread::sleep(REST);
-        if holds() {
-            flush_streams();
-            mpi::leave_launcher();
-            end(STATUS.load(Ordering::Relaxed));
+        loop {
+            std::thread::sleep(REST);
+            if holds() {
+                flush_streams();
+                pmi::leave();
+                end(STATUS.load(Ordering::Relaxed));
+            }
         }
     });
 }
 
-/// Keeps the calling thread from going on while another one ends the process.
+/// Keeps the calling thread from continuing while another one ends the process.
 #[cold]
-pub fn hold() {
+pub(crate) fn hold() {
     if THREAD.load(Ordering::SeqCst) == thread() {
         return;
     }
@@ -212,7 +230,7 @@ pub fn hold() {
             (Some(since), None) if since.elapsed() < PAUSE => {}
             _ => break,
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_INTERVAL);
     }
     HELD.fetch_sub(1, Ordering::Relaxed);
 }
@@ -240,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_in_vain_is_not_loaded_for_ever() {
+    fn a_load_that_panics_is_over() {
         load(|| assert!(is_loading()));
         assert!(catch_unwind(AssertUnwindSafe(|| load(|| panic!("as intended")))).is_err());
         assert!(!is_loading());

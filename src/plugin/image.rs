@@ -1,54 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Images on the host side: what libomptarget registers, and what travels to a device.
+//! The images of one device: loads them, finds their symbols, unloads them.
 
+use super::address_map::{AddressMap, Reservation};
+use super::batch::ExtraParts;
 use super::queue::Queue;
-use super::space::Reservation;
-use crate::base::proc::{self, Mappings};
+use super::queue_trace::What;
+use super::queues::Queues;
+use super::tags::Lease;
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf};
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
-use std::ffi::{CStr, c_int, c_void};
+use crate::debug;
+use crate::link::Peer;
+use crate::wire::command::Command;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-/// An entry that libomptarget wants the device's address of.
+/// How often the device moves an image before the load fails.
+const MOVES: usize = 16;
+
+/// An entry whose device address libomptarget requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Symbol name.
-    pub name: String,
+pub(crate) struct Entry {
+    pub(crate) name: String,
     /// Bytes of a global; 0 for a function.
-    pub size: u64,
-    /// Of a global that holds the address of a `declare target indirect` function: the
-    /// address that the function has in the program.
-    pub indirect: Option<u64>,
+    pub(crate) size: u64,
+    /// For a global that holds the address of a `declare target indirect` function: the function's
+    /// address in the program.
+    pub(crate) indirect: Option<u64>,
 }
 
-/// An image on one device.
 #[derive(Debug)]
-pub struct Loaded {
-    /// Its number on that device.
-    pub id: u32,
+struct Loaded {
+    id: u32,
     /// What was added to every address of the ELF file.
-    pub base: u64,
-    /// What the file says.
-    pub file: elf::Image,
+    base: u64,
+    file: elf::Image,
     /// Keeps the device's addresses from being host addresses.
-    pub reserved: Reservation,
+    _reserved: Reservation,
 }
 
 impl Loaded {
-    /// The device's addresses of the image.
-    pub fn range(&self) -> Range<u64> {
+    fn range(&self) -> Range<u64> {
         self.base + self.file.span.start..self.base + self.file.span.end
     }
 
     /// Device address of a function (`size` is 0) or global.
-    ///
-    /// # Errors
-    /// A name that the image lacks, or a global that is smaller there.
-    pub fn address(&self, name: &str, size: u64) -> Result<u64> {
+    fn address(&self, name: &str, size: u64) -> Result<u64> {
         let symbol = self.file.symbols.get(name);
         let symbol = symbol.ok_or_else(|| Error::new(format!("symbol {name} is missing in the image")))?;
         if symbol.size != 0 && size > symbol.size {
@@ -59,136 +56,122 @@ impl Loaded {
     }
 }
 
-/// An image that was sent to the devices.
-pub struct Sent {
-    /// Its number on all of them.
-    pub id: u32,
-    /// Hash of its bytes.
-    pub hash: u128,
-    /// Of each device the message that brings it there; none if it is not there.
-    pub messages: Vec<Option<u64>>,
-    /// Devices on which it is loaded.
-    pub loaded: usize,
+/// The images that a device has loaded, the last one last.
+pub(crate) struct Images {
+    queues: Arc<Queues>,
+    addresses: Arc<AddressMap>,
+    loaded: Mutex<Vec<Loaded>, { order::LOADED_IMAGES }>,
 }
 
-/// An image that a device gets.
-pub struct Coming {
-    /// Its number.
-    pub id: u32,
-    /// The message that is done when it is there.
-    pub message: u64,
-    /// Its bytes, to be kept until the queue is idle; none if another device sends them.
-    pub parcel: Option<(Vec<u8>, Arc<Queue>)>,
-}
-
-/// The way of an image to one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hop {
-    /// Who gets it.
-    pub device: usize,
-    /// From whom; none is the program.
-    pub from: Option<usize>,
-    /// To whom it goes on.
-    pub to: [Option<usize>; 2],
-}
-
-/// The way of an image to devices, of which the first gets it from the program. Each
-/// device stands for a part of the list and passes the image on to the first of each half
-/// of the rest: neighbours in the list get it from each other.
-pub fn route(devices: &[usize]) -> Vec<Hop> {
-    fn add(devices: &[usize], from: Option<usize>, hops: &mut Vec<Hop>) {
-        let Some((&device, rest)) = devices.split_first() else { return };
-        let (left, right) = rest.split_at(rest.len().div_ceil(2));
-        hops.push(Hop { device, from, to: [left.first().copied(), right.first().copied()] });
-        add(left, Some(device), hops);
-        add(right, Some(device), hops);
+impl Images {
+    pub(crate) fn new(queues: Arc<Queues>, addresses: Arc<AddressMap>) -> Images {
+        Images { queues, addresses, loaded: Mutex::default() }
     }
-    let mut hops = Vec::with_capacity(devices.len());
-    add(devices, None, &mut hops);
-    hops
-}
 
-/// The bytes of an image as they travel: the ELF file, then the list of this process's
-/// libraries (of each name and path: where the device may look for what the image
-/// needs); and the bytes of that list.
-pub fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
-    let list = library_list(|_| true);
-    ([file, &list].concat(), list.len() as u64)
-}
+    /// Makes the device receive an image from a rank and pass it on to the ranks in `to`. Returns the
+    /// message that is complete when the image is there, and its queue. `transfers` counts the bulk
+    /// transfers that the program itself sends.
+    pub(crate) fn receive(
+        &self,
+        image: u32,
+        (from, lease, transfers): (Peer, Arc<Lease>, u32),
+        (len, libraries): (u64, u64),
+        to: [Option<(u32, u32)>; 2],
+    ) -> Result<(u64, Arc<Queue>)> {
+        let command = Command::Image { image, rank: from.rank as u32, tag: from.tag, len, libraries, to };
+        self.queues.send_apart(&[command], (Some(lease), ExtraParts { transfers, elsewhere: false }))
+    }
 
-/// The libraries of this process with such names: of each its name and its path, both ended
-/// by a NUL byte.
-pub fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
-    let libraries = loaded_libraries().into_iter().filter(|(name, _)| wanted(name));
-    libraries.flat_map(|(name, path)| [name.as_bytes(), b"\0", path.as_os_str().as_bytes(), b"\0"].concat()).collect()
-}
+    /// Loads the image that message `received` brings and returns the addresses of the
+    /// entries.
+    pub(crate) fn load(&self, id: u32, received: u64, parsed: elf::Image, entries: &[Entry]) -> Result<Vec<u64>> {
+        let queue = self.queues.queue();
+        let tracing = self.queues.engine.tracing();
+        let at = tracing.stamp();
+        self.queues.engine.push(&queue, &mut queue.open(), Command::Wait { seq: received })?;
+        queue.open().note(tracing, at, What::Load);
+        let since = tracing.stamp();
+        let placed = self.place(&queue, id, &parsed.span);
+        self.queues.note_wait(&queue, (since, tracing.stamp()), false);
+        self.queues.release(queue);
+        let (base, _reserved) = placed?;
+        let loaded = Loaded { id, base, file: parsed, _reserved };
+        let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;
+        let kernels = entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0);
+        self.queues.port().kernels.lock().extend(kernels.map(|(e, &at)| (at, e.name.clone())));
+        self.addresses.add_image(self.queues.number, loaded.range());
+        self.loaded.lock().push(loaded);
+        self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
+        Ok(addresses)
+    }
 
-/// The file that this very code was loaded from, where it is and not where a slot links to it.
-pub fn own_path() -> Option<PathBuf> {
-    Mappings::now().file_at(own_path as *const () as usize)
-}
-
-/// File name and path of every shared object in this process. (One whose file name is no
-/// text is left out: no image names it so.)
-pub fn loaded_libraries() -> BTreeMap<String, PathBuf> {
-    /// As the loader names it, and an address that it covers.
-    type Object = (PathBuf, usize);
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid record, with as many headers as it says, and our
-        // own pointer; the name is a C string or null.
-        unsafe {
-            let info = &*info;
-            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-            let loaded = headers.iter().find(|h| h.p_type == libc::PT_LOAD);
-            if let (Some(loaded), false) = (loaded, info.dlpi_name.is_null()) {
-                let name = proc::path_of(CStr::from_ptr(info.dlpi_name).to_bytes());
-                (*found.cast::<Vec<Object>>()).push((name, info.dlpi_addr.wrapping_add(loaded.p_vaddr) as usize));
+    /// Makes the device load an image at addresses that the program has free too. Returns the base
+    /// address, and the program's reservation.
+    fn place(&self, queue: &Arc<Queue>, id: u32, span: &Range<u64>) -> Result<(u64, Reservation)> {
+        let name = &self.queues.port().name;
+        let mut answer = [0u8; 8];
+        self.queues.ask(queue, Command::Load { image: id }, &mut answer)?;
+        for _ in 0..MOVES {
+            let base = u64::from_le_bytes(answer);
+            match Reservation::at(base + span.start, span.end - span.start) {
+                Ok(reserved) => return Ok((base, reserved)),
+                Err(e) => {
+                    debug!("{name} has an image at {base:#x}, which the program has not free ({e})");
+                    self.queues.ask(queue, Command::Move { image: id }, &mut answer)?;
+                }
             }
         }
-        0
+        Err(Error::new(format!("no addresses could be found for an image that {name} and the program both have free")))
     }
-    let mut found: Vec<Object> = Vec::new();
-    // SAFETY: `each` gets the list that lives through the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
-    let mappings = OnceCell::new();
-    // A folder may be relative to what was the current directory when the library was loaded.
-    let path_of = |name: PathBuf, address| match name.is_absolute() {
-        true => Some(name),
-        false => mappings.get_or_init(Mappings::now).file_at(address),
-    };
-    // Only the kernel's own has a name without a folder.
-    let found = found.into_iter().filter(|(name, _)| name.as_os_str().as_bytes().contains(&b'/'));
-    found.filter_map(|(name, at)| Some((name.file_name()?.to_str()?.to_string(), path_of(name, at)?))).collect()
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_route_reaches_every_device_once_from_one_that_has_it() {
-        for n in 0..70 {
-            let devices: Vec<usize> = (0..n).map(|i| 100 - i).collect();
-            let hops = route(&devices);
-            let mut reached = Vec::new();
-            for hop in &hops {
-                assert!(hop.from.is_none() == reached.is_empty() && !reached.contains(&hop.device));
-                assert!(
-                    hop.from.is_none_or(|f| hops.iter().any(|h| h.device == f && h.to.contains(&Some(hop.device))))
-                );
-                reached.push(hop.device);
-            }
-            reached.sort_unstable_by_key(|d| 100 - d);
-            assert_eq!(reached, devices);
-            assert_eq!(hops.iter().flat_map(|h| h.to).flatten().count(), n.saturating_sub(1));
+    /// Lets kernels call functions by the addresses that these have in the program: for
+    /// each such address, where the device has a pointer to its own version.
+    pub(crate) fn redirect(&self, functions: impl Iterator<Item = (u64, u64)>) -> Result<()> {
+        let mut functions = functions.peekable();
+        if functions.peek().is_none() {
+            return Ok(());
         }
+        let queue = self.queues.queue();
+        let redirect = |(from, to)| self.queues.engine.push(&queue, &mut queue.open(), Command::Redirect { from, to });
+        let pushed = functions.try_for_each(redirect);
+        self.queues.synchronize(queue).and(pushed)
     }
 
-    #[test]
-    fn the_parcel_is_the_file_and_names_the_libc() {
-        let (parcel, libraries) = parcel(b"ELF...");
-        let (file, list) = parcel.split_at(parcel.len() - libraries as usize);
-        assert_eq!(file, b"ELF...");
-        assert!(list.split(|b| *b == 0).any(|part| part.starts_with(b"libc.so")));
+    /// Device address of a function (`size` is 0) or global of a loaded image.
+    pub(crate) fn symbol(&self, image: u32, name: &str, size: u64) -> Result<u64> {
+        let loaded = self.loaded.lock();
+        let loaded = loaded.iter().find(|l| l.id == image);
+        let at = loaded.ok_or_else(|| Error::new(format!("there is no image {image}")))?.address(name, size)?;
+        if size == 0 {
+            self.queues.port().kernels.lock().insert(at, name.to_string());
+        }
+        Ok(at)
+    }
+
+    /// The numbers of the loaded images, the last one first.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.loaded.lock().iter().rev().map(|l| l.id).collect()
+    }
+
+    /// Unloads an image; its addresses are invalid from now on. A lost device has no images any more.
+    pub(crate) fn unload(&self, id: u32, received: u64) -> Result<()> {
+        let mut loaded = self.loaded.lock();
+        if let Some(i) = loaded.iter().position(|l| l.id == id) {
+            let range = loaded.remove(i).range();
+            self.addresses.remove_image(self.queues.number, range.start);
+            self.queues.port().kernels.lock().retain(|at, _| !range.contains(at));
+        }
+        drop(loaded);
+        self.forget(id, received)?.map_or(Ok(()), |queue| self.queues.finish(&queue))
+    }
+
+    /// Makes the device drop an image, loaded or not, once message `received` has brought it. Returns
+    /// the queue of this command, `None` on a lost device.
+    pub(crate) fn forget(&self, id: u32, received: u64) -> Result<Option<Arc<Queue>>> {
+        if self.queues.port().alive().is_err() {
+            return Ok(None);
+        }
+        let commands = [Command::Wait { seq: received }, Command::Unload { image: id }];
+        self.queues.send_apart(&commands, Default::default()).map(|(_, queue)| Some(queue))
     }
 }

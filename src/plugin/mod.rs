@@ -1,139 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The host side: the devices of this program, and what belongs to none of them alone.
 
-pub mod arena;
-pub mod console;
-pub mod device;
-pub mod ending;
-pub mod engine;
-pub mod flight;
-pub mod image;
-pub mod pending;
-pub mod pulse;
-pub mod queue;
-pub mod space;
-pub mod start;
-pub mod tags;
-pub mod turn;
-pub mod watch;
+pub(crate) mod address_map;
+mod arena;
+mod batch;
+pub(crate) mod boundary;
+mod connection;
+pub(crate) mod console;
+pub(crate) mod device;
+mod diagnose;
+pub(crate) mod distribute;
+pub(crate) mod ending;
+pub(crate) mod engine;
+mod flight;
+mod heartbeat;
+pub(crate) mod image;
+mod late_aborts;
+pub(crate) mod libraries;
+pub(crate) mod lifecycle;
+mod pending;
+pub(crate) mod port;
+mod progress_lock;
+pub(crate) mod queue;
+pub(crate) mod queue_trace;
+mod queues;
+pub(crate) mod shutdown;
+pub(crate) mod start;
+mod tags;
+mod trace;
+mod transfer;
+mod wait;
 
-use crate::base::limits::FIRST_IMAGE;
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result, elf, log};
-use crate::link::{Peer, Span};
-use crate::wire::command::parts;
+use crate::base::{Error, Result, elf};
+use address_map::AddressMap;
 use device::Device;
+use distribute::{Coming, Distribution};
 use engine::Engine;
-use image::{Coming, Entry, Hop, Sent, parcel, route};
+use image::Entry;
 use queue::Queue;
-use space::Space;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use watch::Watch;
-use xxhash_rust::xxh3::xxh3_128;
+use trace::Trace;
 
 /// How long the devices may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// Host memory is handed out at multiples of this.
+/// The alignment of host memory that the plugin allocates.
 const HOST_ALIGN: usize = 64;
 
-/// A started plugin.
-pub struct Plugin {
+pub(crate) struct Plugin {
     engine: Arc<Engine>,
-    space: Arc<Space>,
+    addresses: Arc<AddressMap>,
     /// The devices in the order of their numbers.
-    pub devices: Vec<Device>,
-    /// Host memory that was handed out as such: address to layout.
+    pub(crate) devices: Vec<Device>,
+    /// Host memory that the program allocated through the plugin: address to layout.
     host_memory: Mutex<HashMap<usize, Layout>, { order::LEAF }>,
-    sent_images: Mutex<Vec<Sent>, { order::SENT_IMAGES }>,
-    next_image: AtomicU32,
-    /// Until the end, if anything is watched.
-    watch: Mutex<Option<Watch>, { order::WATCH }>,
+    distribution: Distribution,
+    /// Until the end, if anything is traced.
+    trace: Mutex<Option<Trace>, { order::WATCH }>,
     finished: AtomicBool,
 }
 
 impl Plugin {
-    pub(crate) fn new(engine: Arc<Engine>, space: Arc<Space>, devices: Vec<Device>, watch: Option<Watch>) -> Plugin {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        addresses: Arc<AddressMap>,
+        devices: Vec<Device>,
+        trace: Option<Trace>,
+    ) -> Plugin {
         Plugin {
             engine,
-            space,
+            addresses,
             devices,
             host_memory: Mutex::default(),
-            sent_images: Mutex::default(),
-            next_image: AtomicU32::new(FIRST_IMAGE),
-            watch: Mutex::new(watch),
+            distribution: Distribution::default(),
+            trace: Mutex::new(trace),
             finished: AtomicBool::new(false),
         }
     }
 
-    /// The device with this number.
-    ///
-    /// # Errors
-    /// There is none.
     #[inline]
-    pub fn device(&self, id: i32) -> Result<&Device> {
+    pub(crate) fn device(&self, id: i32) -> Result<&Device> {
         let device = usize::try_from(id).ok().and_then(|id| self.devices.get(id));
         device.ok_or_else(|| Error::new(format!("there is no device {id}; there are {}", self.devices.len())))
     }
 
-    /// [`Device::submit`], or a copy between devices if `from` is a device address.
-    ///
-    /// # Errors
-    /// As those.
+    /// [`Memory::submit`](transfer::Memory::submit), or a copy between devices if `from` is a device address.
     ///
     /// # Safety
-    /// As those, unless `from` is a device address.
+    /// As for that function, unless `from` is a device address.
     #[inline]
-    pub unsafe fn submit(&self, to: (&Device, u64), from: *const u8, size: u64, queue: &Arc<Queue>) -> Result<()> {
-        match self.space.owner(from as u64) {
+    pub(crate) unsafe fn submit(
+        &self,
+        to: (&Device, u64),
+        from: *const u8,
+        len: u64,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
+        match self.addresses.owner(from as u64) {
             // SAFETY: the caller's promise.
-            None => unsafe { to.0.submit(queue, to.1, from, size) },
-            Some(owner) => self.copy((&self.devices[owner], from as u64), to, size, queue),
+            None => unsafe { to.0.memory.submit(queue, to.1, from, len) },
+            Some(owner) => self.copy((&self.devices[owner], from as u64), to, len, queue),
         }
     }
 
-    /// [`Device::retrieve`], or a copy between devices if `to` is a device address.
-    ///
-    /// # Errors
-    /// As those.
+    /// [`Memory::retrieve`](transfer::Memory::retrieve), or a copy between devices if `to` is a device address.
     ///
     /// # Safety
-    /// As those, unless `to` is a device address.
+    /// As for that function, unless `to` is a device address.
     #[inline]
-    pub unsafe fn retrieve(&self, to: *mut u8, from: (&Device, u64), size: u64, queue: &Arc<Queue>) -> Result<()> {
-        match self.space.owner(to as u64) {
+    pub(crate) unsafe fn retrieve(
+        &self,
+        to: *mut u8,
+        from: (&Device, u64),
+        len: u64,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
+        match self.addresses.owner(to as u64) {
             // SAFETY: the caller's promise.
-            None => unsafe { from.0.retrieve(queue, to, from.1, size) },
-            Some(owner) => self.copy(from, (&self.devices[owner], to as u64), size, queue),
+            None => unsafe { from.0.memory.retrieve(queue, to, from.1, len) },
+            Some(owner) => self.copy(from, (&self.devices[owner], to as u64), len, queue),
         }
     }
 
-    /// A copy between devices on a queue of whichever device.
+    /// Copies between devices; `queue` may be a queue of either.
     fn copy(&self, from: (&Device, u64), to: (&Device, u64), size: u64, queue: &Arc<Queue>) -> Result<()> {
-        if queue.port == from.0.number {
-            return from.0.exchange(queue, from.1, to.0, to.1, size);
+        let ((source, from), (target, to)) = (from, to);
+        if queue.port() == source.number {
+            return source.memory.exchange(queue, from, &target.memory, to, size);
         }
-        // The queue is the receiver's; what it has done so far comes first.
-        self.engine.close(queue, &mut queue.open.lock())?;
+        // The queue is the receiver's: its earlier operations must be complete first.
+        target.queues.flush(queue)?;
         self.engine.wait(queue)?;
-        let own = from.0.queue();
-        let started = from.0.exchange(&own, from.1, to.0, to.1, size);
-        from.0.synchronize(own).and(started)
+        let own = source.queues.queue();
+        let started = source.memory.exchange(&own, from, &target.memory, to, size);
+        source.queues.synchronize(own).and(started)
     }
 
-    /// Loads an image on a device; its number there, and the addresses of its entries. When
-    /// the first device needs it, it is sent to all, from device to device.
-    ///
-    /// # Errors
-    /// As [`Device::load`].
-    pub fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
-        device.alive()?;
+    /// Loads an image on a device and returns its number there and the addresses of its entries. The
+    /// first load of an image sends it to all devices, from device to device.
+    pub(crate) fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
+        self.engine.connection.check_alive(device.number)?;
         let parsed = elf::Image::parse(file, device.hello.machine)?;
         let Coming { id, message, parcel } = self.send_image(device, file)?;
-        let loaded = device.load(id, message, parsed, entries);
+        let loaded = device.images.load(id, message, parsed, entries);
         if let Some((parcel, queue)) = parcel
             && let Err(e) = self.engine.wait(&queue)
         {
@@ -141,173 +154,71 @@ impl Plugin {
             std::mem::forget(parcel);
             return Err(e);
         }
-        let mut sent = self.sent_images.lock();
-        if let Some(image) = sent.iter_mut().find(|i| i.id == id) {
-            match &loaded {
-                Ok(_) => image.loaded += 1,
-                Err(_) => image.messages[device.number] = None,
-            }
-        }
+        self.distribution.note_load(id, device, loaded.is_ok());
         loaded.map(|addresses| (id, addresses))
     }
 
-    /// Sends an image to a device, unless it is on its way already, and if no device has
-    /// it yet, to all.
+    /// Sends an image to a device, unless it is already on its way.
     pub(crate) fn send_image(&self, device: &Device, file: &[u8]) -> Result<Coming> {
-        let hash = xxh3_128(file);
-        // Locked until every device was told: none is asked to load what it was not.
-        let mut sent = self.sent_images.lock();
-        let known = sent.iter().position(|i| i.hash == hash);
-        if let Some(image) = known.map(|i| &sent[i])
-            && let Some(message) = image.messages[device.number]
-        {
-            return Ok(Coming { id: image.id, message, parcel: None });
-        }
-        let (parcel, libraries) = parcel(file);
-        let mut devices = vec![device];
-        let index = known.unwrap_or_else(|| {
-            let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
-            let mut ids = std::iter::repeat_with(|| self.next_image.fetch_add(1, Ordering::Relaxed));
-            let id = ids.find(is_free).expect("fewer images than numbers");
-            sent.push(Sent { id, hash, messages: vec![None; self.devices.len()], loaded: 0 });
-            let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
-            devices.extend(self.devices.iter().filter(|d| d.number != device.number).filter(same));
-            // The neighbours on its node come first, then node by node.
-            devices[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
-            sent.len() - 1
-        });
-        let image = &mut sent[index];
-        let numbers: Vec<usize> = devices.iter().map(|d| d.number).collect();
-        let parts: Vec<_> = parts(parcel.len() as u64).collect();
-        let route = route(&numbers);
-        let rank = |n: usize| self.devices[n].port().rank;
-        // Each hop has tags of its own: several may lie between the same two ranks.
-        let lease =
-            |hop: &Hop| self.engine.lease(hop.from.map_or(self.engine.rank, rank), rank(hop.device), parts.len());
-        let leases = route.iter().map(lease).collect::<Result<Vec<_>>>()?;
-        let tag = |n: usize| route.iter().position(|hop| hop.device == n).map(|i| leases[i].tag());
-        let mut first = None;
-        for (Hop { device, from, to }, lease) in route.iter().zip(&leases) {
-            let peer = Peer { rank: from.map_or(self.engine.rank, rank), tag: lease.tag() };
-            let to = to.map(|n| n.and_then(|n| Some((rank(n) as u32, tag(n)?))));
-            let size = (parcel.len() as u64, libraries);
-            // The program itself sends all parts of the first hop.
-            let sends = if from.is_none() { parts.len() as u32 } else { 0 };
-            let (message, queue) =
-                self.devices[*device].receive_image(image.id, (peer, lease.clone(), sends), size, to)?;
-            image.messages[*device] = Some(message);
-            first.get_or_insert((message, queue, lease));
-        }
-        let (message, queue, lease) = first.expect("there is one device at least");
-        let peer = Peer { rank: device.port().rank, tag: lease.tag() };
-        for (i, part) in parts.into_iter().enumerate() {
-            let bytes = &parcel[part];
-            // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
-            let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            self.engine.bulk((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
-        }
-        Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)) })
+        self.distribution.send(&self.engine, &self.devices, device, file)
     }
 
-    /// Unloads an image; the last device to do so makes all others forget it.
-    ///
-    /// # Errors
-    /// As [`Device::unload`].
-    pub fn unload(&self, device: &Device, id: u32) -> Result<()> {
-        let mut sent = self.sent_images.lock();
-        let Some(index) = sent.iter().position(|i| i.id == id) else { return Ok(()) };
-        let Some(received) = sent[index].messages[device.number].take() else { return Ok(()) };
-        sent[index].loaded = sent[index].loaded.saturating_sub(1);
-        let gone = (sent[index].loaded == 0).then(|| sent.swap_remove(index));
-        drop(sent);
-        for (n, message) in gone.into_iter().flat_map(|image| image.messages).enumerate() {
-            if let Some(message) = message {
-                self.devices[n].drop_image(id, message)?;
-            }
+    /// Unloads an image. When the last device unloads it, all devices drop it.
+    pub(crate) fn unload(&self, device: &Device, id: u32) -> Result<()> {
+        let Some(received) = self.distribution.remove(&self.devices, device, id)? else { return Ok(()) };
+        if let Some(trace) = &*self.trace.lock() {
+            // If the device does not answer, the end of the trace reports it.
+            let _ = trace.collect(device);
         }
-        if let Some(watch) = &*self.watch.lock() {
-            // If the device does not answer, the end of the watch tells so.
-            let _ = watch.collect(device);
-        }
-        device.unload(id, received)
+        device.images.unload(id, received)
     }
 
     /// Unloads all images of a device, the last one first.
-    ///
-    /// # Errors
-    /// As [`Device::unload`].
-    pub fn unload_all(&self, device: &Device) -> Result<()> {
-        device.images().into_iter().try_for_each(|id| self.unload(device, id))
+    pub(crate) fn unload_all(&self, device: &Device) -> Result<()> {
+        device.images.numbers().into_iter().try_for_each(|id| self.unload(device, id))
     }
 
-    /// Host memory that devices can't reach but copies can.
-    ///
-    /// # Errors
-    /// The host has not that much.
-    pub fn alloc_host(&self, size: u64) -> Result<u64> {
+    /// Allocates host memory that devices can't access but copies can.
+    pub(crate) fn alloc_host(&self, size: u64) -> Result<u64> {
         let layout = Layout::from_size_align(size.max(1) as usize, HOST_ALIGN);
         // SAFETY: the layout's size is not zero.
-        let at = layout.as_ref().ok().map(|&l| unsafe { alloc(l) }).filter(|p| !p.is_null());
-        match (at, layout) {
-            (Some(at), Ok(layout)) => {
-                self.host_memory.lock().insert(at as usize, layout);
-                Ok(at as u64)
-            }
-            _ => Err(Error::new(format!("no room for {size} bytes on the host"))),
-        }
+        let allocated = layout.map(|layout| (unsafe { alloc(layout) } as usize, layout));
+        let Some((at, layout)) = allocated.ok().filter(|(at, _)| *at != 0) else {
+            return Err(Error::new(format!("no room for {size} bytes on the host")));
+        };
+        self.host_memory.lock().insert(at, layout);
+        Ok(at as u64)
     }
 
-    /// Gives memory back, of a device or of the host.
-    ///
-    /// # Errors
-    /// An address that was not handed out.
-    pub fn free(&self, device: &Device, at: u64) -> Result<()> {
-        if let Some(owner) = self.space.owner(at) {
-            return self.devices[owner].free(at);
+    pub(crate) fn free(&self, device: &Device, at: u64) -> Result<()> {
+        if let Some(owner) = self.addresses.owner(at) {
+            return self.devices[owner].memory.free(at);
         }
-        let Some(layout) = self.host_memory.lock().remove(&(at as usize)) else { return device.free(at) };
-        // SAFETY: `alloc_host` allocated it with this layout, and forgets it now.
+        let Some(layout) = self.host_memory.lock().remove(&(at as usize)) else { return device.memory.free(at) };
+        // SAFETY: `alloc_host` allocated it with this layout, which is removed now.
         unsafe { dealloc(at as *mut u8, layout) };
         Ok(())
     }
 
-    /// Ends the devices and MPI, and if `unloads`, the images before that; later calls do nothing.
-    pub fn finish(&self, unloads: bool) {
+    /// Shuts down the devices and MPI, after unloading the images if `unloads`; later calls do nothing.
+    pub(crate) fn finish(&self, unloads: bool) {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
-        let watch = self.watch.lock().take();
-        if watch.is_none() && self.engine.may_leave() {
-            self.engine.leave();
+        let trace = self.trace.lock().take();
+        if trace.is_none() && shutdown::may_leave(&self.engine.connection) {
+            shutdown::leave(&self.engine);
         } else {
-            if let Some(watch) = watch {
-                watch.end(&self.devices);
+            if let Some(trace) = trace {
+                trace.end(&self.devices);
             }
             if unloads {
-                // Only now: the watch names kernels. A device that is lost has said so.
+                // Only now: the trace names kernels. The loss of a device has been reported already.
                 self.devices.iter().for_each(|device| drop(self.unload_all(device)));
             }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
-            self.engine.shut_down(&controls, END_PATIENCE);
+            shutdown::end_devices(&self.engine, &controls, END_PATIENCE);
         }
         ending::devices_have_ended();
-    }
-
-    /// The same for a thread that is inside of another call, which it can't end any more.
-    pub fn finish_inside(&self) {
-        if !self.finished.swap(true, Ordering::SeqCst) {
-            if self.engine.watching.on {
-                log::warning(
-                    "there are no statistics and no trace: a signal handler called exit in the midst of a region",
-                );
-            }
-            self.engine.leave_job();
-        }
-    }
-
-    /// Holds the calls of other threads than this one, which ends the process; `catch` makes
-    /// calls come to [`ending::hold`].
-    pub fn hold_others(&self, catch: impl FnOnce()) {
-        ending::hold_others(catch, &|| self.engine.is_busy());
     }
 }

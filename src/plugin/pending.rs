@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What is under way of one queue, and who waits for the end of it.
+//! Counts what is under way of one queue, and wakes the thread that waits for the end of it.
 //!
-//! `tests/models.rs` checks it.
+//! `test/rust/models.rs` checks it.
 
 use crate::base::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Thread};
 
-/// Counts messages and transfers that are not done.
+/// Counts messages and transfers that are not complete.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub(crate) struct Pending {
     count: AtomicUsize,
     has_waiter: AtomicBool,
     waiter: Mutex<Option<Thread>>,
 }
 
 impl Pending {
-    /// One more thing is under way.
-    #[inline]
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One thing that was under way is over, well or not; wakes whoever waits for all.
+    /// Ends one operation, whether or not it succeeded; the last one wakes the waiter.
     #[inline]
-    pub fn end(&self) {
-        // Release: what was copied into the program's memory is there for the waiter.
+    pub(crate) fn end(&self) {
+        // Release: the waiter sees what was copied into the program's memory.
         if self.count.fetch_sub(1, Ordering::Release) == 1
             && self.has_waiter.load(Ordering::Relaxed)
             && let Some(waiter) = &*self.waiter.lock()
@@ -32,15 +30,13 @@ impl Pending {
         }
     }
 
-    /// True if nothing is under way.
-    #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// The thread to be woken when nothing is under way any more. It may be told just before
-    /// this was heard, and then sleeps in vain: not for long, see [`super::turn`].
-    pub fn set_waiter(&self, thread: Option<Thread>) {
+    /// Sets the thread to wake when the queue becomes idle. If it becomes idle just before this takes
+    /// effect, nothing wakes the thread, but its sleep is short, see [`super::progress_lock`].
+    pub(crate) fn set_waiter(&self, thread: Option<Thread>) {
         self.has_waiter.store(thread.is_some(), Ordering::Relaxed);
         *self.waiter.lock() = thread;
     }

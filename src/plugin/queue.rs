@@ -1,129 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
-use super::engine::Target;
-use super::flight::Extra;
+use super::batch::Batch;
 use super::pending::Pending;
-use super::tags::Lease;
-use super::watch::Notes;
+use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
-use crate::base::lock::{Mutex, order};
+use crate::base::lock::{Guard, Mutex, order};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The numbers of a device's queues. A number is given again only when its queue is gone, and
-/// with it all of its messages: a device knows queues by their numbers.
+/// The number of each device's control queues, whose messages are never held back.
+pub(crate) const CONTROL: u32 = 0;
+
+/// The numbers of a device's queues. A number is reused only after its queue has been dropped, and
+/// with it all of its messages: a device identifies queues by their numbers.
 #[derive(Debug, Default)]
-pub struct Ids(Mutex<FreeIds, { order::LEAF }>);
+pub(crate) struct Ids(Mutex<FreeIds, { order::LEAF }>);
 
 #[derive(Debug, Default)]
 struct FreeIds {
     free: Vec<u32>,
-    /// The highest number ever given; 0 is [`Queue::control`]'s.
+    /// The highest number in use so far; 0 is [`CONTROL`].
     highest: u32,
 }
 
-impl Ids {
-    fn take(&self) -> u32 {
-        let ids = &mut *self.0.lock();
-        ids.free.pop().unwrap_or_else(|| {
-            ids.highest += 1;
-            ids.highest
-        })
-    }
-}
-
 /// Operations that a device executes in order.
-pub struct Queue {
+pub(crate) struct Queue {
     /// Its number on the wire.
-    pub id: u32,
+    pub(super) id: u32,
     /// Where the number came from, and goes back to.
     ids: Option<Arc<Ids>>,
-    /// The index of its device's [`super::engine::Port`].
-    pub port: usize,
-    /// The message that is being collected.
-    pub open: Mutex<Open, { order::OPEN }>,
-    /// Messages and transfers that are not done.
-    pub pending: Pending,
+    port: usize,
+    open: Mutex<Open, { order::OPEN }>,
+    /// Messages and transfers that are not complete.
+    pub(super) pending: Pending,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
 }
 
-/// A message that is being collected.
+/// The end of a queue: what it collects now, and what it has sent.
 #[derive(Default)]
-pub struct Open {
-    /// Empty if there is none.
-    pub message: Vec<u8>,
-    /// Where the bytes of its reads go.
-    pub targets: Vec<Target>,
-    /// Bytes of its reads.
-    pub reply: usize,
-    /// The last kernel that it runs, 0 if it runs none.
-    pub kernel: u64,
-    /// The tags of the bulk transfers that it names.
-    pub lease: Option<Arc<Lease>>,
-    /// What it has besides its answer.
-    pub extra: Extra,
-    /// Events whose position is the end of this message, with their stamps.
-    pub events: Vec<(Arc<Event>, u64)>,
+pub(crate) struct Open {
+    batch: Batch,
+    /// Events whose position is the end of the batch, with their stamps.
+    events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
-    pub last: u64,
-    /// No message of this use of the queue was sent yet.
-    pub fresh: bool,
-    /// What receives its copies to other devices: a queue on each.
-    pub ends: Vec<Arc<Queue>>,
-    /// What was asked of the queue, if that is watched.
-    pub notes: Notes,
+    pub(super) last: u64,
+    /// The queues that receive its copies to other devices, one on each.
+    receivers: Vec<Arc<Queue>>,
+    pub(super) trace: QueueTrace,
 }
 
 impl Open {
-    /// Forgets all but the notes, for a new use of the queue; keeps the memory of its lists.
-    pub fn reset(&mut self) {
-        self.message.clear();
-        self.targets.clear();
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+
+    /// Adds an operation of the batch to the trace, if there is one.
+    #[inline]
+    pub(crate) fn note(&mut self, tracing: &Tracing, at: u64, what: What) {
+        if tracing.trace {
+            self.trace.asked(at, what);
+        }
+    }
+
+    /// Sets the number that the batch was given.
+    pub(crate) fn numbered(&mut self, seq: u64) {
+        self.last = seq;
+    }
+
+    /// Gives the batch's events their final position: the message was sent.
+    #[inline]
+    pub(crate) fn sent(&mut self, queue: &Queue, tracing: &Tracing) {
+        if tracing.trace {
+            self.trace.sent(self.last);
+        }
+        for (event, stamp) in self.events.drain(..) {
+            event.sent(queue, stamp, self.last);
+        }
+    }
+
+    /// The queue that receives all of this queue's copies to the device of a port.
+    pub(crate) fn receiver(&mut self, port: usize, create: impl FnOnce() -> Arc<Queue>) -> Arc<Queue> {
+        let known = self.receivers.iter().find(|queue| queue.port == port).cloned();
+        known.unwrap_or_else(|| {
+            let queue = create();
+            self.receivers.push(queue.clone());
+            queue
+        })
+    }
+
+    /// Clears all but the trace before the queue is reused; keeps the memory of its lists.
+    pub(crate) fn reset(&mut self) {
+        self.batch.reset();
         self.events.clear();
-        self.ends.clear();
-        self.reply = 0;
-        self.kernel = 0;
-        self.lease = None;
-        self.extra = Extra::default();
+        self.receivers.clear();
         self.last = 0;
-        self.fresh = true;
     }
 }
 
 impl Queue {
-    /// A queue that has done nothing yet.
-    pub fn new(ids: &Arc<Ids>, port: usize) -> Arc<Queue> {
-        Queue::with(ids.take(), Some(ids.clone()), port)
+    pub(crate) fn new(ids: &Arc<Ids>, port: usize) -> Arc<Queue> {
+        let mut numbers = ids.0.lock();
+        let id = numbers.free.pop().unwrap_or_else(|| {
+            numbers.highest += 1;
+            numbers.highest
+        });
+        drop(numbers);
+        Queue::with(id, Some(ids.clone()), port)
     }
 
-    /// A queue for what concerns the whole device, which has the number 0.
-    pub fn control(port: usize) -> Arc<Queue> {
-        Queue::with(0, None, port)
+    /// A queue for commands that concern the whole device.
+    pub(crate) fn control(port: usize) -> Arc<Queue> {
+        Queue::with(CONTROL, None, port)
     }
 
     fn with(id: u32, ids: Option<Arc<Ids>>, port: usize) -> Arc<Queue> {
+        let open = Open { batch: Batch::new(id), ..Open::default() };
         Arc::new(Queue {
             id,
             ids,
             port,
-            open: Mutex::new(Open { fresh: true, ..Open::default() }),
+            open: Mutex::new(open),
             pending: Pending::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
         })
     }
 
-    /// True if nothing that was sent is under way.
-    #[inline]
-    pub fn is_idle(&self) -> bool {
-        self.pending.is_idle()
+    /// The number of its device, which is the index of the device's [`super::port::Port`].
+    pub(crate) fn port(&self) -> usize {
+        self.port
     }
 
-    /// Remembers the first failure.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn open(&self) -> Guard<'_, Open, { order::OPEN }> {
+        self.open.lock()
+    }
+
+    /// [`Queue::open`] while the queue at the sending end of the copy is locked.
+    pub(crate) fn open_receiver(&self) -> Guard<'_, Open, { order::OTHER_END }> {
+        self.open.lock_as()
+    }
+
+    /// Stores a failure, unless one with a text is stored already.
     #[cold]
-    pub fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         let mut failure = self.failure.lock();
         match &*failure {
             Some(Error::Text(_)) => {}
@@ -132,9 +155,9 @@ impl Queue {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// The first failure since this was last asked.
+    /// Takes the first failure since the last call.
     #[inline]
-    pub fn take_failure(&self) -> Option<Error> {
+    pub(crate) fn take_failure(&self) -> Option<Error> {
         if !self.failed.load(Ordering::Relaxed) {
             return None;
         }
@@ -154,33 +177,28 @@ impl Drop for Queue {
 /// A position in a queue that other queues can wait for. It outlives its queue and, once
 /// complete, stays so until it is recorded again.
 #[derive(Default)]
-pub struct Event {
-    position: Mutex<Position, { order::LEAF }>,
+pub(crate) struct Event {
+    pub(super) position: Mutex<Position, { order::LEAF }>,
     stamp: AtomicU64,
 }
 
-/// Where an event was recorded.
 #[derive(Clone, Default)]
-pub enum Position {
-    /// Nowhere, or where nothing had to be waited for.
+pub(crate) enum Position {
+    /// Not recorded, or there was nothing to wait for.
     #[default]
     Complete,
     /// At the end of the message that this queue is collecting.
     Open(Arc<Queue>),
     /// At the end of this message of this port.
-    Sent {
-        /// See [`Queue::port`].
-        port: usize,
-        /// The message's number.
-        seq: u64,
-    },
+    Sent { port: usize, seq: u64 },
 }
 
 impl Event {
-    /// Records the event at what `queue` has collected and sent so far.
-    pub fn record(self: &Arc<Event>, queue: &Arc<Queue>, open: &mut Open) {
+    /// Records the event behind everything that `queue` has collected and sent so far.
+    pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
+        let open = &mut *queue.open.lock();
         let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.position.lock() = if !open.message.is_empty() {
+        *self.position.lock() = if !open.batch.is_empty() {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
         } else if open.last != 0 {
@@ -190,16 +208,11 @@ impl Event {
         };
     }
 
-    /// The message that the event stands in was sent, unless it was recorded anew since.
-    pub fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
+    /// Sets the number of the event's message, unless the event was recorded again since.
+    fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
         let mut position = self.position.lock();
         if self.stamp.load(Ordering::Relaxed) == stamp {
             *position = Position::Sent { port: queue.port, seq };
         }
-    }
-
-    /// Where the event is.
-    pub fn position(&self) -> Position {
-        self.position.lock().clone()
     }
 }

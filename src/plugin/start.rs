@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Deciding whether this process offloads over MPI at all, and starting to.
+//! Decides whether this process offloads over MPI, and starts the plugin.
 
 use super::Plugin;
+use super::address_map::{self, AddressMap};
 use super::arena::LARGE_PAGE;
 use super::device::Device;
-use super::engine::{Engine, Port};
+use super::engine::Engine;
+use super::libraries;
+use super::port::Port;
 use super::queue::Queue;
-use super::space::{self, Space};
-use super::watch::{Watch, Watching};
-use crate::base::node::{self, ranges};
+use super::queue_trace::Tracing;
+use super::trace::Trace;
 use crate::base::settings::{self, Bind, Settings};
-use crate::base::{Error, Result, elf, log, proc};
+use crate::base::{Error, Result, elf, log};
 use crate::debug;
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
+use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
-use crate::link::idle::Pace;
-use crate::link::meet::{Meeting, Origin, launcher, meet, speaks_for_all};
+use crate::link::backoff::BackoffPolicy;
 use crate::mpi::{self, Phase};
-use crate::wire::MESSAGE_MAX;
+use crate::sys::node::{self, ranges};
+use crate::sys::process::{self, Mappings};
 use crate::wire::command::Command;
-use crate::wire::hello::{Hello, Job, Role, Team, processes, share_of_cores, sharers};
+use crate::wire::hello::{Hello, Role};
+use crate::wire::{Bytes, MESSAGE_MAX};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// True if the program or one of its libraries, this plugin aside, uses MPI itself.
 fn program_uses_mpi() -> bool {
+    const EXEMPT: [&str; 4] = ["libomptarget.rtl.", "libmpi", "libopen-", "libompitrace"];
     let uses_mpi = |path: &Path| elf::map(path).is_ok_and(|file| elf::uses_mpi(&file));
-    if uses_mpi(proc::EXECUTABLE.as_ref()) {
-        return true;
-    }
-    super::image::loaded_libraries().into_iter().any(|(name, path)| {
-        let own = name.starts_with("libomptarget.rtl.");
-        let mpi = name.starts_with("libmpi") || name.starts_with("libopen-") || name.starts_with("libompitrace");
-        !own && !mpi && uses_mpi(&path)
-    })
+    let is_exempt = |name: &str| EXEMPT.iter().any(|prefix| name.starts_with(prefix));
+    uses_mpi(process::EXECUTABLE.as_ref())
+        || libraries::loaded_libraries().iter().any(|(name, path)| !is_exempt(name) && uses_mpi(path))
 }
 
-/// Why the stock plugin shall serve this process.
+/// The reason why the stock plugin has to serve this process, if any.
 fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     let Some((_, size)) = launcher() else { return Some("") };
     if size == Some(1) {
@@ -48,21 +49,17 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     uses_mpi.then_some("the program uses MPI itself")
 }
 
-/// Who serves the program's target regions.
-pub enum Choice {
+pub(crate) enum Choice {
     /// The stock plugin, in this process.
     Stock,
     /// Devices that were started together with the program.
     Ready(Box<Plugin>),
-    /// As many devices as this, which [`spawn`] starts when the first is used.
+    /// This number of devices, which [`spawn`] starts when the first is used.
     OnUse(usize, Box<Settings>),
 }
 
-/// Looks at how this process was started, and meets the devices of its job, if it has any.
-///
-/// # Errors
-/// A job that can't work.
-pub fn choose() -> Result<Choice> {
+/// Checks how this process was started, and connects to the devices of its job, if there are any.
+pub(crate) fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str, uses_mpi: bool| {
         debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
@@ -77,10 +74,9 @@ pub fn choose() -> Result<Choice> {
             ));
         }
     };
-    // LLVM 18 loads plugins although offloading is disabled, in the device processes too, into
-    // which an image brings libomptarget.
-    let disabled = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled"));
-    if disabled || (launcher().is_none() && !Settings::any_set()) {
+    // LLVM 18 loads plugins even if offloading is disabled, also in device processes, where an image
+    // loads libomptarget.
+    if settings::offloading_is_disabled() || (launcher().is_none() && !Settings::any_set()) {
         no_devices("", false);
         return Ok(Choice::Stock);
     }
@@ -101,7 +97,7 @@ pub fn choose() -> Result<Choice> {
             node::open_standard_streams();
             if uses_mpi && mpi::phase() == Phase::Before && node::is_single_threaded() {
                 for (name, value) in mpi::LEVEL_VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
-                    // SAFETY: no other thread reads the environment, as was just looked.
+                    // SAFETY: the process has only this thread, as checked above.
                     unsafe { std::env::set_var(name, value) };
                 }
             }
@@ -113,21 +109,18 @@ pub fn choose() -> Result<Choice> {
         return Ok(Choice::Stock);
     }
     node::open_standard_streams();
-    let mut meeting = meet(Role::Host, Origin::Started, &settings)?;
-    if meeting.job == Job::HostsOnly {
-        meeting.mpi.finish();
+    let mut job = bootstrap(Role::Host, Origin::Started, &settings)?;
+    if job.topology == Topology::HostsOnly {
+        job.mpi.finish();
         no_devices("the job has no llvm-offload-mpi-device process", uses_mpi);
         return Ok(Choice::Stock);
     }
-    Ok(Choice::Ready(Box::new(with(meeting, &settings)?)))
+    Ok(Choice::Ready(Box::new(with(job, &settings)?)))
 }
 
-/// Spawns the devices of this process with the settings of its start; `on_mpi_end` is called
-/// when the program ends MPI, if that is the program's.
-///
-/// # Errors
-/// The device executable is not there, or MPI can't be used for that.
-pub fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
+/// Spawns the devices of this process with the settings of its start. If the program uses MPI itself,
+/// its end of MPI calls `on_mpi_end`.
+pub(crate) fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
     if program_uses_mpi() && mpi::phase() == Phase::Before {
         return Err(Error::new(
             "the program uses MPI, but this target region comes before its MPI_Init; its devices \
@@ -139,15 +132,16 @@ pub fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" fn()) -
         mpi::at_end(on_mpi_end)?;
     }
     let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
-    let meeting = meet(Role::Host, Origin::Spawn { executable: &executable, ranks }, settings)?;
-    with(meeting, settings)
+    let job = bootstrap(Role::Host, Origin::Spawn { executable: &executable, ranks }, settings)?;
+    with(job, settings)
 }
 
-/// The device executable of this build: beside the plugin, or where an install prefix has it.
+/// The device executable of this build: beside the plugin, or in its install prefix.
 fn device_executable() -> Result<PathBuf> {
     const NAME: &str = "llvm-offload-mpi-device";
-    let plugin = super::image::own_path()
-        .ok_or_else(|| Error::new("the plugin's own file can't be found in /proc/thread-self/maps"))?;
+    // The plugin's own file; unlike the loader's name of it, this is no symbolic link.
+    let plugin = Mappings::now().file_at(device_executable as *const () as usize);
+    let plugin = plugin.ok_or_else(|| Error::new("the plugin's own file can't be found in /proc/thread-self/maps"))?;
     let folders = plugin.ancestors().skip(1).take(4);
     let mut places = folders.flat_map(|folder| [folder.join(NAME), folder.join("bin").join(NAME)]);
     places.find(|path| path.exists()).ok_or_else(|| {
@@ -155,17 +149,20 @@ fn device_executable() -> Result<PathBuf> {
     })
 }
 
-/// The plugin with the devices that this process has met.
-fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
-    let Meeting { mpi, bells, frames, hellos, job } = meeting;
+fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
+    let Bootstrap { mpi, doorbells, frames, hellos, topology } = job;
     let (rank, size) = (mpi.rank, mpi.size);
-    let Some(Team { devices: ranks, .. }) = job.team_of(rank).cloned() else {
+    let Some(Team { devices: ranks, .. }) = topology.team_of(rank).cloned() else {
         return Err(Error::new("the ranks do not agree on who is a program"));
     };
-    // Device by device: its rank, and which one of that it is.
+    // By device: its rank, and its number within the rank.
     let places: Vec<(usize, usize)> =
         ranks.iter().flat_map(|&r| (0..hellos[r].devices as usize).map(move |worker| (r, worker))).collect();
-    let pace = if processes(&hellos, rank) > hellos[rank].cores.len() { Pace::CROWDED_HOST } else { Pace::ALONE };
+    let policy = if processes(&hellos, rank) > hellos[rank].cores.len() {
+        BackoffPolicy::CROWDED_HOST
+    } else {
+        BackoffPolicy::ALONE
+    };
     let capacities: Vec<u64> = places.iter().map(|&(r, _)| capacity(settings, &hellos, r)).collect();
     let share = |(r, worker)| share_of_cores(&hellos, r, worker).filter(|_| settings.bind == Bind::Share);
     let hello = |&place: &(usize, usize)| {
@@ -173,39 +170,33 @@ fn with(meeting: Meeting, settings: &Settings) -> Result<Plugin> {
         Hello { cores: share(place).map_or(hello.cores, <[u16]>::to_vec), ..hello }
     };
     let of_devices: Vec<Hello> = places.iter().map(hello).collect();
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, bells, frames)?;
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, doorbells, frames)?;
     let ports =
         places.iter().zip(&of_devices).enumerate().map(|(n, (&(r, worker), Hello { host, pid, devices, .. }))| {
-            if *devices > 1 {
-                Port::new(
-                    r,
-                    Some(worker as u8),
-                    format!("device {n} (worker {worker} of rank {r} on host {host}, pid {pid})"),
-                )
-            } else {
-                Port::new(r, None, format!("device {n} (rank {r} on host {host}, pid {pid})"))
-            }
+            let (number, worker) =
+                if *devices > 1 { (Some(worker as u8), format!("worker {worker} of ")) } else { (None, String::new()) };
+            Port::new(r, number, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let engine =
-        Arc::new(Engine::new(link, (rank, size), ports.collect(), (pace, settings.heartbeat), Watching::of(settings)));
-    let (space, controls) = map_arenas(&engine, &capacities)?;
-    let space = Arc::new(space);
-    let _ = engine.space.set(space.clone());
+        Arc::new(Engine::new(link, (rank, size), ports.collect(), (policy, settings.heartbeat), Tracing::of(settings)));
+    let (addresses, controls) = map_arenas(&engine, &capacities)?;
+    let addresses = Arc::new(addresses);
+    engine.connection.set_addresses(addresses.clone());
     let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {
-        debug!("{}: {}, cores {}, {} bytes", engine.ports[n].name, h.mpi, ranges(&h.cores), capacities[n]);
-        let at = space.arena(n);
-        Device::new(n, h, engine.clone(), space.clone(), at..at + capacities[n], control)
+        debug!("{}: {}, cores {}, {} bytes", engine.port(n).name, h.mpi, ranges(&h.cores), capacities[n]);
+        let at = addresses.arena(n);
+        Device::new(n, h, engine.clone(), addresses.clone(), at..at + capacities[n], control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
-    let program = std::fs::read_link(proc::EXECUTABLE).ok();
+    let program = std::fs::read_link(process::EXECUTABLE).ok();
     let program = program.and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
     let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
-    let watch = Watch::begin(settings, program, &devices)?;
-    Ok(Plugin::new(engine.clone(), space.clone(), devices, watch))
+    let trace = Trace::begin(settings, program, &devices)?;
+    Ok(Plugin::new(engine.clone(), addresses.clone(), devices, trace))
 }
 
-/// Bytes that a device may hand out: what the user says, or its share of its node's, in
+/// The size of a device's arena: the user's setting, or the device's share of its node's memory, in
 /// large pages.
 fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
     let share = hellos[rank].memory / sharers(hellos, rank) as u64;
@@ -213,30 +204,25 @@ fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
     (bytes & !0xfff).max(1 << 20)
 }
 
-/// Finds addresses for all arenas that are free in every process. The devices hear at the
-/// same time what they can load before the first image comes: libomptarget brings libLLVM,
-/// which takes longer than all the rest.
-fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(Space, Vec<Arc<Queue>>)> {
+/// Finds addresses for all arenas that are free in every process. The same message lists libraries
+/// that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
+/// takes longer to load than everything else.
+fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let mut last = Error::new("no addresses");
     let needed = |name: &str| name.starts_with("libomp.so") || name.starts_with("libomptarget.so");
-    let mut libraries = super::image::library_list(needed);
+    let mut libraries = libraries::library_list(needed);
     libraries.truncate(MESSAGE_MAX / 2);
-    for attempt in 0..space::ARENAS_TRIES {
-        let start = space::ARENAS + attempt * space::ARENAS_STEP;
-        let space = match Space::at(start, stride, capacities.len()) {
-            Ok(space) => space,
-            Err(e) => {
-                last = e;
-                continue;
-            }
-        };
+    for attempt in 0..address_map::ARENAS_TRIES {
+        let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
+        let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
+        let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
         for (n, queue) in controls.iter().enumerate() {
-            let (at, len) = (space.arena(n), capacities[n]);
-            engine.control(queue, |w| {
-                w.push(Command::Start { at, len });
-                w.push(Command::Preload { libraries: &libraries });
+            let (at, len) = (addresses.arena(n), capacities[n]);
+            engine.connection.control(queue, |batch| {
+                batch.push(Command::Start { at, len });
+                batch.push(Command::Preload { libraries: Bytes(&libraries) });
             })?;
         }
         let mut failure = None;
@@ -245,7 +231,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(Space, Vec<Arc<Que
             failure = queue.take_failure().or(failure);
         }
         match failure {
-            None => return Ok((space, controls)),
+            None => return Ok((addresses, controls)),
             Some(e) => last = e,
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Names bulk transfers: a tag belongs to one transfer between two ranks until both ends are
-//! done with it.
+//! Reserves the tags of bulk transfers: a tag belongs to one transfer between two ranks until both
+//! ends have completed.
 //!
-//! MPI matches a send with a receive by the two ranks and the tag alone. A transfer can stay
-//! open for as long as a kernel runs, while any number of others come and go, so a counter
-//! that wraps around would hand one transfer's bytes to another.
+//! MPI matches a send with a receive by the two ranks and the tag alone. A transfer can stay open
+//! while a kernel runs and any number of others start and complete, so a tag counter that wraps
+//! around could give one transfer's bytes to another.
 
 use crate::base::limits::BULK_TAGS;
 use crate::base::lock::{Mutex, order};
@@ -15,36 +15,32 @@ use std::sync::Arc;
 
 /// The tags of all pairs of ranks that exchange bulk data.
 #[derive(Debug, Default)]
-pub struct Tags {
+pub(crate) struct Tags {
     lanes: Mutex<FxHashMap<Pair, Lane>, { order::LEAF }>,
 }
 
 /// The sending and the receiving rank.
 type Pair = (usize, usize);
 
-/// The tags between two ranks.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Where the search for free tags begins. Tags are used in turn: a mix-up would be found.
+    /// Where the search for free tags begins. Tags are used in turn, so that a mix-up is detected.
     next: u32,
-    /// Blocks of tags in use, in no order. Few: searched in line.
+    /// Blocks of tags in use, in no order. They are few, so the search is linear.
     used: Vec<Range<u32>>,
 }
 
-/// A block of consecutive tags; it is free again when the last clone of its `Arc` is dropped.
+/// A block of consecutive tags, freed when the last clone of its `Arc` is dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     tags: Arc<Tags>,
     pair: Pair,
     block: Range<u32>,
 }
 
 impl Tags {
-    /// Takes `n` consecutive tags between two ranks, or none if there are not as many free now.
-    ///
-    /// # Panics
-    /// More tags than there are.
-    pub fn lease(self: &Arc<Tags>, from: usize, to: usize, n: usize) -> Option<Arc<Lease>> {
+    /// Takes `n` consecutive tags between two ranks, if that many are free now.
+    pub(crate) fn lease(self: &Arc<Tags>, from: usize, to: usize, n: usize) -> Option<Arc<Lease>> {
         let pair = (from, to);
         let block = self.lanes.lock().entry(pair).or_default().take(n as u32)?;
         Some(Arc::new(Lease { tags: self.clone(), pair, block }))
@@ -54,14 +50,13 @@ impl Tags {
 impl Lane {
     fn take(&mut self, n: u32) -> Option<Range<u32>> {
         assert!((1..=BULK_TAGS).contains(&n), "{n} tags for one transfer");
-        // From where the last block ended to the end, then from the beginning.
         let block = self.free_from(self.next, n).or_else(|| self.free_from(0, n))?;
         self.next = block.end;
         self.used.push(block.clone());
         Some(block)
     }
 
-    /// The first `n` free tags from a tag on.
+    /// The first `n` free tags at or behind `start`.
     fn free_from(&self, mut start: u32, n: u32) -> Option<Range<u32>> {
         while start + n <= BULK_TAGS {
             let overlap = self.used.iter().find(|used| used.start < start + n && start < used.end);
@@ -74,7 +69,7 @@ impl Lane {
 
 impl Lease {
     /// The first tag, as MPI knows it.
-    pub fn tag(&self) -> u32 {
+    pub(crate) fn tag(&self) -> u32 {
         TAG_BULK + self.block.start
     }
 }
@@ -100,13 +95,12 @@ mod tests {
             assert!(tags.lease(0, 1, 1).is_none());
             let last = all.iter().map(|l| l.tag()).max();
             assert_eq!(last, Some(TAG_BULK + BULK_TAGS - 1));
-            // Another pair of ranks, and the other direction, have tags of their own.
+            // The other direction, like another pair of ranks, has tags of its own.
             assert!(tags.lease(1, 0, BULK_TAGS as usize).is_some());
         }
     }
 
     proptest! {
-        /// Whatever is taken and given back, blocks in use do not overlap.
         #[test]
         fn blocks_in_use_do_not_overlap(plan in prop::collection::vec((1usize..4, any::<prop::sample::Index>(), any::<bool>()), 1..300)) {
             let tags = Arc::new(Tags::default());
@@ -120,7 +114,7 @@ mod tests {
                     prop_assert!(!overlaps && lease.block.end <= BULK_TAGS);
                     held.push(lease);
                 } else {
-                    // Only for want of room: some gap is too small everywhere.
+                    // Refused only for lack of room: every gap is too small.
                     prop_assert!(held.iter().map(|h| h.block.len()).sum::<usize>() + held.len() * n >= BULK_TAGS as usize - n);
                 }
             }

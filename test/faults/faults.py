@@ -86,8 +86,8 @@ SILENT = r"omptarget-mpi: error: device %s \(.*has not answered for .* while the
 TAKEN_OVER = "omptarget-mpi: warning: .*signal.*; its spare takes over"
 # A spare that never has to do again what it would do differently, as telling its own number.
 SPARE = {"OMPTARGET_MPI_SPARES": "1", "OMPTARGET_MPI_JOURNAL": "0"}
-DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied to and fro", "exchange": "64 MiB go from it to "
-          "another device", "regions": "short regions run", "later": "nothing is asked of it"}
+DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied back and forth", "exchange": "64 MiB are copied "
+          "between devices", "regions": "short regions run", "later": "no device is in use"}
 
 # Its launcher needs a standard output that can be written.
 MPICH_FAILS = {"mpich": {"ok": False, "cause": "write error|fcntl failed"}}
@@ -98,9 +98,9 @@ OPEN_MPI_FAILS = {"openmpi": {"ok": False, "cause": "unable to create|orte_init 
 def on_device(signal, modes, quick, cause, environment=None, limit=10):
     """The device gets a signal while it does this or that."""
     word = {"SIGKILL": "killed", "SIGTERM": "ended", "SIGSTOP": "stopped"}[signal]
-    with_heartbeat = ", with a heartbeat of 2 s" if environment else ""
+    with_heartbeat = "; heartbeat 2 s" if environment else ""
     for mode in modes:
-        happens = {"SIGSTOP": "the heartbeat notices it; the job ends"}.get(signal, "the job ends")
+        happens = {"SIGSTOP": "the heartbeat ends the job"}.get(signal, "the job ends")
         done = "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat)
         yield Fault("device-%s-%s" % (word, mode), done, happens, mode, [("wait", 0.3), ("signal", "device", signal)],
                     cause=cause, quick=mode in quick, environment=environment or {}, limit=limit,
@@ -114,20 +114,20 @@ TABLE = [
     *on_device("SIGKILL", DEVICE, ["kernel", "copy"], KILLED),
     *on_device("SIGTERM", ["kernel", "copy"], ["kernel"], TERMINATED),
     *on_device("SIGSTOP", DEVICE, ["kernel", "copy"], SILENT % 1, {"OMPTARGET_MPI_HEARTBEAT": "2"}),
-    Fault("device-stopped-default", "SIGSTOP to the device while a kernel runs, with the default heartbeat",
-          "the heartbeat notices it; the job ends", "kernel", [("signal", "device", "SIGSTOP")],
+    Fault("device-stopped-default", "SIGSTOP to the device while a kernel runs; default heartbeat",
+          "the heartbeat ends the job", "kernel", [("signal", "device", "SIGSTOP")],
           cause=SILENT % 1, limit=15),
     Fault("device-stopped-end", "SIGSTOP to the device before the program ends",
-          "the end notices it after 10 s; the job ends", "end", [("signal", "device", "SIGSTOP")],
+          "the shutdown detects it after 10 s; the job ends", "end", [("signal", "device", "SIGSTOP")],
           cause="no answer at the end of the program from device 1", limit=15),
-    Fault("device-paused", "SIGSTOP to the device, SIGCONT 2.5 s later, with a heartbeat of 2 s",
-          "the program goes on", "pause",
+    Fault("device-paused", "SIGSTOP to the device, SIGCONT 2.5 s later; heartbeat 2 s",
+          "the program continues", "pause",
           [("signal", "device", "SIGSTOP"), ("wait", 2.5), ("signal", "device", "SIGCONT")],
           ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
-    Fault("device-busy", "a kernel of 6 s, with a heartbeat of 2 s", "the program goes on", "pause",
+    Fault("device-busy", "a kernel runs for 6 s; heartbeat 2 s", "the program continues", "pause",
           ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}, quick=True),
-    Fault("program-paused", "SIGSTOP to the program, SIGCONT 5 s later, with a heartbeat of 2 s",
-          "the program goes on", "pause",
+    Fault("program-paused", "SIGSTOP to the program, SIGCONT 5 s later; heartbeat 2 s",
+          "the program continues", "pause",
           [("signal", "program", "SIGSTOP"), ("wait", 5), ("signal", "program", "SIGCONT")],
           ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
     *[Fault("program-killed-" + mode, "SIGKILL to the program while " + DEVICE[mode], "the job ends", mode,
@@ -138,52 +138,52 @@ TABLE = [
           cause="signal 6|EXIT CODE: 6|Aborted|ABORTED", quick=True,
           # A device that reads its memory meanwhile may be the first to end.
           differs={"mpich": {"cause": "EXIT CODE: |omptarget-mpi: error"}}),
-    *[Fault("launcher-%s-%s" % (word, mode), "%s to mpirun while %s" % (number, DEVICE[mode]), "all end", mode,
-            [("wait", 0.3), ("signal", "launcher", number)], quick=word == "killed" and mode == "kernel")
+    *[Fault("launcher-%s-%s" % (word, mode), "%s to mpirun while %s" % (number, DEVICE[mode]), "all processes end",
+            mode, [("wait", 0.3), ("signal", "launcher", number)], quick=word == "killed" and mode == "kernel")
       for number, word in (("SIGKILL", "killed"), ("SIGTERM", "ended")) for mode in ("kernel", "copy", "later")],
     *[Fault("far-killed-" + mode, "SIGKILL to a device on another host while " + DEVICE[mode], "the job ends", mode,
             [("wait", 0.5), ("signal", "device", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED)
       for mode in ("kernel", "copy", "regions")],
-    Fault("far-stopped", "SIGSTOP to a device on another host while 64 MiB are copied", "the heartbeat notices it; the "
-          "job ends", "copy", [("wait", 0.5), ("signal", "device", "SIGSTOP")], hosts="alpha,beta", needs=["hosts"],
+    Fault("far-stopped", "SIGSTOP to a device on another host while 64 MiB are copied", "the heartbeat ends "
+          "the job", "copy", [("wait", 0.5), ("signal", "device", "SIGSTOP")], hosts="alpha,beta", needs=["hosts"],
           cause=SILENT % 1, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
     Fault("far-program-paused", "SIGSTOP to the program while 64 MiB are copied, SIGCONT 9 s later, all devices being "
-          "on another host, with a heartbeat of 2 s", "the program goes on", "copy-some",
+          "on another host; heartbeat 2 s", "the program continues", "copy-some",
           [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("wait", 9), ("signal", "program", "SIGCONT")],
           hosts="alpha,beta", needs=["hosts"], ok=True, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}, limit=20),
     Fault("far-program-killed", "SIGKILL to the program, all devices being on another host", "the job ends", "copy",
           [("wait", 0.5), ("signal", "program", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED),
-    *[Fault("cut-" + mode, "the network to the device's host is taken away while " + DEVICE[mode],
-            "the heartbeat notices it; the job ends", mode, [("wait", 0.5), ("cut", "port1")],
+    *[Fault("cut-" + mode, "the network to the device's host is cut while " + DEVICE[mode],
+            "the heartbeat or Open MPI's daemons end the job", mode, [("wait", 0.5), ("cut", "port1")],
             hosts="alpha,beta", needs=["hosts"], limit=15,
             cause="omptarget-mpi: error|lost communication with a remote daemon")
       for mode in ("kernel", "copy", "exchange", "regions", "later")],
-    Fault("cut-device", "the same, and the program is stopped (SIGSTOP): nobody tells the launcher",
-          "the devices notice it within 15 s", "copy",
+    Fault("cut-device", "the network to the device's host is cut while the program is stopped (SIGSTOP), so that "
+          "nothing notifies the launcher", "the devices detect it within 15 s", "copy",
           [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("cut", "port1"), ("gone", "device", 15),
            ("signal", "program", "SIGCONT")], hosts="alpha,beta", needs=["hosts"], limit=30, only="mpich",
           cause="omptarget-mpi: error"),
-    *[Fault("kernel-" + how, what + " in a kernel", "the call fails; the program ends", "crash-" + how, quick=True,
+    *[Fault("kernel-" + how, "a kernel " + what, "the call fails; the program ends", "crash-" + how, quick=True,
             cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*" + said, limit=20)
       for how, what, said in (
-          ("segv", "a write to an address where nothing is", "SIGSEGV"), ("fpe", "a division by 0", "SIGFPE"),
-          ("ill", "an instruction that is none", "SIGILL"), ("bus", "SIGBUS", "SIGBUS"),
-          ("abort", "abort()", "abort"), ("overflow", "recursion without an end", "stack overflow"))],
-    Fault("kernel-exit", "exit(0) in a kernel", "the program ends", "crash-exit", quick=True, limit=20,
+          ("segv", "writes to an unmapped address", "SIGSEGV"), ("fpe", "divides by 0", "SIGFPE"),
+          ("ill", "executes an illegal instruction", "SIGILL"), ("bus", "raises SIGBUS", "SIGBUS"),
+          ("abort", "calls abort()", "abort"), ("overflow", "recurses without end", "stack overflow"))],
+    Fault("kernel-exit", "a kernel calls exit(0)", "the program ends", "crash-exit", quick=True, limit=20,
           cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*it called exit, with status 0"),
-    Fault("kernel-endless", "a kernel that takes too long, with OMPTARGET_MPI_KERNEL_TIMEOUT=2",
+    Fault("kernel-endless", "a kernel runs too long, with OMPTARGET_MPI_KERNEL_TIMEOUT=2",
           "the call fails; the program ends", "kernel", quick=True, limit=20,
           cause="omptarget-mpi: error: .*kernel .*failed on device 1 .*not ended within 2s", least=2,
           environment={"OMPTARGET_MPI_KERNEL_TIMEOUT": "2"}),
     *[Fault("worker-killed-" + mode, "SIGKILL to the device while %s, with a spare" % DEVICE[during],
-            "its spare takes over; the program goes on", mode, [("wait", 0.5), ("signal", "device", "SIGKILL")],
+            "its spare takes over; the program continues", mode, [("wait", 0.5), ("signal", "device", "SIGKILL")],
             ok=True, cause=TAKEN_OVER, environment=SPARE, limit=20, quick=mode == "pause")
       for mode, during in (("pause", "kernel"), ("copy-some", "copy"))],
-    Fault("worker-crashes-again", "a write to an address where nothing is in a kernel, with a spare",
-          "it crashes there as well; the call fails; the program ends", "crash-segv", environment=SPARE, limit=20,
+    Fault("worker-crashes-again", "a kernel writes to an unmapped address, with a spare",
+          "the spare crashes there too; the call fails; the program ends", "crash-segv", environment=SPARE, limit=20,
           cause="omptarget-mpi: error: .*SIGSEGV.*and so it did when a spare did the same again"),
     Fault("spare-killed", "SIGKILL to the device's spare while short regions run, 0.5 s later to the device",
-          "another spare takes over; the program goes on", "regions-some",
+          "another spare takes over; the program continues", "regions-some",
           [("wait", 0.5), ("signal", "spare", "SIGKILL"), ("wait", 0.5), ("signal", "device", "SIGKILL")], ok=True,
           # Else it is copied again and again.
           environment=dict(SPARE, OMPTARGET_MPI_JOURNAL="4G"), limit=20, cause="omptarget-mpi: warning: the spare of .* was killed"),
@@ -191,44 +191,44 @@ TABLE = [
           "the job ends", "kernel",
           [("wait", 0.5), ("signal", "spare", "SIGKILL"), ("wait", 1), ("signal", "device", "SIGKILL")],
           environment=SPARE, cause="omptarget-mpi: error: .*is lost, and so is its spare"),
-    Fault("device-late", "a device starts 3 s late", "the program goes on", "work", ok=True, device="sleep 3",
+    Fault("device-late", "a device starts 3 s late", "the program continues", "work", ok=True, device="sleep 3",
           quick=True),
-    Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is told; the job ends",
+    Fault("device-never", "a device never starts, with a start limit of 2 s", "the limit is reported; the job ends",
           "work", cause="has waited 2 s for .* to start MPI", device="exec sleep 100",
           environment={"OMPTARGET_MPI_START_TIMEOUT": "2"}, quick=True),
-    Fault("memory-device-cgroup", "a device may use 256 MiB (a cgroup), a kernel of it 768 MiB",
-          "the OOM killer takes the device; the job ends", "much", cause=KILLED, needs=["root", "cgroup"],
+    Fault("memory-device-cgroup", "a kernel uses 768 MiB on a device limited to 256 MiB (a cgroup)",
+          "the OOM killer kills the device; the job ends", "much", cause=KILLED, needs=["root", "cgroup"],
           device="mkdir {cgroup}; echo 268435456 > {cgroup}/memory.limit_in_bytes; echo $$ > {cgroup}/cgroup.procs",
           after="rmdir {cgroup}", limit=20),
-    Fault("memory-device-addresses", "a device has 1 GiB of addresses (ulimit -v)", "the start fails", "work",
+    Fault("memory-device-addresses", "a device has 1 GiB of address space (ulimit -v)", "startup fails", "work",
           cause="omptarget-mpi: error", device="ulimit -v 1048576", limit=20),
-    Fault("memory-device-arena", "a region wants 768 MiB of a device that has 256 (OMPTARGET_MPI_MEMORY)",
+    Fault("memory-device-arena", "a region needs 768 MiB on a device that has 256 MiB (OMPTARGET_MPI_MEMORY)",
           "the allocation fails", "much", cause="no room for 805306368 bytes on device 1",
           environment={"OMPTARGET_MPI_MEMORY": "256M"}, quick=True, limit=20),
-    Fault("memory-program-addresses", "the program has 1 GiB of addresses (ulimit -v)", "the start fails", "work",
+    Fault("memory-program-addresses", "the program has 1 GiB of address space (ulimit -v)", "startup fails", "work",
           cause="omptarget-mpi: error", program="ulimit -v 1048576", limit=20),
-    Fault("trace-full", "a trace to a full disk (/dev/full)", "an error is told; the program goes on", "work", ok=True,
-          cause="omptarget-mpi: error: the trace can't be written", environment={"OMPTARGET_MPI_TRACE": "/dev/full"},
-          quick=True),
-    Fault("trace-nowhere", "a trace to a folder that is not there", "the start fails", "work",
+    Fault("trace-full", "a trace to a full disk (/dev/full)", "an error is reported; the program continues", "work",
+          ok=True, cause="omptarget-mpi: error: the trace can't be written", quick=True,
+          environment={"OMPTARGET_MPI_TRACE": "/dev/full"}),
+    Fault("trace-nowhere", "a trace to a folder that does not exist", "startup fails", "work",
           cause="omptarget-mpi: error.*/nowhere/trace", environment={"OMPTARGET_MPI_TRACE": "{folder}/nowhere/trace"},
           limit=20),
-    Fault("output-full", "a launcher with its output to a full disk (/dev/full)",
-          "with Open MPI the program goes on; MPICH's launcher ends the job", "print", ok=True, output=" > /dev/full",
+    Fault("output-full", "a launcher whose output goes to a full disk (/dev/full)",
+          "with Open MPI the program continues; MPICH's launcher ends the job", "print", ok=True, output=" > /dev/full",
           differs=MPICH_FAILS),
     Fault("output-closed", "a launcher without a standard output",
-          "with Open MPI the program goes on; MPICH's launcher does not start", "print", ok=True, output=" >&-",
+          "with Open MPI the program continues; MPICH's launcher does not start", "print", ok=True, output=" >&-",
           differs=MPICH_FAILS),
     Fault("output-full-alone", "a program that spawns its devices, with its output to a full disk (/dev/full)",
-          "a warning is told; the program goes on", "print", ok=True, output=" > /dev/full", alone=True, quick=True,
-          cause="omptarget-mpi: warning: what regions print can't be written", only="openmpi"),
-    Fault("temporary-missing", "no folder for temporary files", "the program goes on", "work", ok=True, limit=20,
+          "a warning is printed; the program continues", "print", ok=True, output=" > /dev/full", alone=True,
+          quick=True, cause="omptarget-mpi: warning: what regions print can't be written", only="openmpi"),
+    Fault("temporary-missing", "no folder for temporary files", "the program continues", "work", ok=True, limit=20,
           environment={"TMPDIR": "{folder}/nowhere"}),
     Fault("temporary-full", "a full disk for temporary files",
-          "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
+          "Open MPI can't start, and says so; with MPICH the program continues", "work", ok=True, needs=["root"],
           inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20,
           around="mount -t tmpfs -o size=4k none {folder}/tmp; cat /dev/zero > {folder}/tmp/full 2> /dev/null"),
     Fault("temporary-read-only", "a read-only file system for temporary files",
-          "Open MPI can't start, and says so; with MPICH the program goes on", "work", ok=True, needs=["root"],
+          "Open MPI can't start, and says so; with MPICH the program continues", "work", ok=True, needs=["root"],
           inside="unshare --mount", differs=OPEN_MPI_FAILS, limit=20, around="mount -t tmpfs -o ro none {folder}/tmp"),
 ]

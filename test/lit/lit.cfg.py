@@ -8,9 +8,9 @@ Parameters:
   mpi       openmpi or mpich: the launcher, and with it the expected library
   prefix    absolute path of the install prefix under test; the tests of two
             MPIs in one job look for the other MPI's build beside it
-  llvm      14 to 19: the release of compiler and libomptarget; by default the one of
-            test/releases.py for this system. For 19 the prefix is that of a
-            libomptarget with the plugin in it (test/llvm/build19.py)
+  llvm      14 to 22: the release of compiler and libomptarget; by default the one of
+            test/releases.py for this system. From 19 on the prefix must have its
+            libomptarget with the plugin in it (make llvm19)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
   starts    how often tests of the start and the end run their jobs: 10
@@ -55,14 +55,17 @@ prefix = lit_config.params.get("prefix", os.path.join(root, "build", mpi))
 stock = lit_config.params.get("plugin") == "stock"
 other_mpi = "mpich" if mpi == "openmpi" else "openmpi"
 other_prefix = os.path.join(os.path.dirname(prefix), other_mpi)
+slot = releases.slot(llvm, prefix)
 device = os.path.join(prefix, "bin", "llvm-offload-mpi-device")
 other_device = os.path.join(other_prefix, "bin", "llvm-offload-mpi-device")
 if not stock and not os.path.exists(device):
     lit_config.fatal("no device program at %s: build first" % device)
+if not stock and not os.path.exists(slot):
+    lit_config.fatal("there is no %s: make llvm%s first" % (slot, llvm))
 
 config.name = "omptarget-mpi (%s, LLVM %s)" % ("stock" if stock else mpi, llvm)
 config.test_format = lit.formats.ShTest(execute_external=False)
-config.suffixes = [".c", ".cpp", ".test"]
+config.suffixes = [".c", ".cpp", ".f90", ".test"]
 config.excludes = ["Inputs", "include", "tools"]
 config.test_source_root = here
 config.test_exec_root = os.path.join(
@@ -78,16 +81,25 @@ if not stock and os.getuid() == 0 and subprocess.run(
     config.available_features.add("cgroup")
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
+# Open MPI 4.1 and 5 differ in what they can.
+launcher = shutil.which("mpirun." + mpi) or "mpirun"
+if mpi == "openmpi" and not stock:
+    version = subprocess.run([launcher, "--version"], capture_output=True, text=True).stdout
+    config.available_features.add("openmpi5" if "(Open MPI) 5" in version else "openmpi4")
 config.available_features.add("llvm" + llvm)
 if llvm == releases.MAIN:
     config.available_features.add("main-llvm")
 # Without MPI devices regions can run in the program's own process. (In LLVM 18 this plugin
 # takes the place of the host's.)
-if int(llvm) < 18 or stock or prefix.endswith("-host"):
+if llvm != "18" or stock:
     config.available_features.add("host-plugin")
-# With them these are added to LLVM 19's list of devices.
-if int(llvm) >= 19 and prefix.endswith("-host"):
-    config.available_features.add("both-plugins")
+# Plugins are part of libomptarget, and all of its devices can be used together.
+if int(llvm) >= 19:
+    config.available_features.add("plugins-inside")
+# The Offload API as a C program uses it: header and library.
+offload_api = "/usr/lib/llvm-%s" % llvm
+if int(llvm) >= 22 and not stock and os.path.exists(offload_api + "/include/offload/OffloadAPI.h"):
+    config.available_features.add("offload-api")
 if not stock:
     config.available_features.add("plugin")
 if cpus > 1:
@@ -95,7 +107,11 @@ if cpus > 1:
 # A build whose tables are tiny (make TINY=1).
 if prefix.endswith("-tiny"):
     config.available_features.add("tiny-limits")
-if not stock and os.path.exists(other_device) and shutil.which(
+# A build without worker processes (make WORKERS=no).
+if not stock and not prefix.endswith("-no-workers"):
+    config.available_features.add("workers")
+other_slot = releases.slot(llvm, other_prefix)
+if not stock and os.path.exists(other_device) and os.path.exists(other_slot) and shutil.which(
         "mpirun." + other_mpi):
     config.available_features.add("both-mpis")
 mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
@@ -113,13 +129,15 @@ config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 # Open MPI 5 does not start without HOME, and warns of a machine without a network.
 config.environment["HOME"] = os.environ.get("HOME", "/")
 config.environment["OMPI_MCA_reachable"] = "weighted"
+# Its mpirun writes some of what comes on stderr to stdout: not stacks, among what tests look for.
+config.environment["OMPI_MCA_opal_signal"] = ""
 if os.getuid() == 0:
     for name in ("OMPI", "PRTE"):
         config.environment[name + "_ALLOW_RUN_AS_ROOT"] = "1"
         config.environment[name + "_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
 # The mpirun of Open MPI 5.0.7 crashes where a job has several parts.
 if not stock and subprocess.run(
-        [shutil.which("mpirun." + mpi) or "mpirun", "-np", "1", "true", ":", "-np", "1", "true"],
+        [launcher, "-np", "1", "true", ":", "-np", "1", "true"],
         env=dict(os.environ, **config.environment), capture_output=True).returncode == 0:
     config.available_features.add("colon")
 clang = tool("clang-" + llvm)
@@ -141,7 +159,7 @@ flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
 
 def offload_flags(release):
     target = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]
-    return " ".join([flags] + target + releases.flags(release, prefix))
+    return " ".join([flags] + target + releases.flags(release))
 
 
 offload = offload_flags(llvm)
@@ -149,24 +167,30 @@ offload = offload_flags(llvm)
 clang17 = shutil.which("clang-17")
 if clang17:
     config.available_features.add("clang17")
+flang = releases.flang(llvm)
+if flang:
+    config.available_features.add("flang")
+fortran = " ".join(
+    ["-O2 -cpp -fopenmp -fopenmp-version=52 -fopenmp-targets=x86_64-pc-linux-gnu"]
+    + ["-L%s -Wl,-rpath,%s" % (packages / "lib", packages / "lib")]
+    + ["-L%s/lib -lomptarget-flang" % prefix]
+    + ["-DSTOCK"] * stock)
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
-# The folder by which libomptarget finds the plugin; LLVM 18 looks for another name.
-in_prefix = os.path.join("lib", "omptarget-mpi", "llvm18" if llvm == "18" else "")
-slot, other_slot = (os.path.join(p, in_prefix).rstrip("/") for p in (prefix, other_prefix))
-run += " --slot " + slot
-if stock:
-    run += " --stock"
+run += " --stock" if stock else " --slot " + slot
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
     ("%clangxx", tool("clang++") + offload),
     ("%clang17", str(clang17) + offload_flags("17")),
     ("%clang", clang + offload),
+    ("%flang", "%s %s" % (flang, fortran)),
+    # As in docs/guide.md: the runtime's functions become part of regions.
+    ("%inlined", "-Xflang -mlink-builtin-bitcode -Xflang %s/lib/libomptarget-flang-%s.bc" % (prefix, llvm)),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
     ("%mpicxx", (mpicc or "mpicc").replace("mpicc", "mpicxx") + offload),
-    ("%mpirun", shutil.which("mpirun." + mpi) or "mpirun"),
+    ("%mpirun", launcher),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
     ("%run1", run + " --ranks hd"),
     ("%run2", run + " --ranks hdd"),
@@ -192,13 +216,14 @@ config.substitutions += [
     ("%python", sys.executable),
     ("%together", "%s %s/together.py" % (sys.executable, tools)),
     ("%LIBRARY", mpi.upper()),
+    ("%llvm", llvm),
     ("%hostname", socket.gethostname()),
-    ("%loader-source", os.path.join(root, "test", "loader", "libomptarget.c")),
     ("%examples", os.path.join(root, "examples")),
     ("%cpus", str(cpus)),
     (r"\bFileCheck\b", tool("FileCheck")),
+    ("%offload-api", "-I%s/include/offload -L%s/lib" % (offload_api, offload_api)),
     ("%ar", tool("llvm-ar", "ar")),
     ("%nm", tool("llvm-nm", "nm")),
     ("%readelf", tool("llvm-readelf", "readelf")),
-    ("%omp-device-info", tool("llvm-omp-device-info")),
+    ("%omp-device-info", tool("llvm-omp-device-info", "llvm-offload-device-info")),
 ]

@@ -5,35 +5,38 @@
 # compiler and the libraries are. The suite's own lit.cfg does the rest; then the
 # commands that run a program are put behind mpirun. ./run calls lit on this
 # folder with the parameters used here:
-#   release  16 or 19
+#   release  16 or later
 #   suite    the suite's folder
 #   work     where the tests are built and run
-#   prefix   the plugin's build (16), or libomptarget's with the plugin in it (19)
+#   prefix   the plugin's build
 #   mpi      openmpi or mpich; absent: LLVM's own host plugin, without mpirun
 #   devices  how many devices a program gets; absent: one
 
 import os
 import subprocess
+import sys
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path += [here, os.path.dirname(here)]
+import fortran  # noqa: E402
+import releases  # noqa: E402
 
 param = lit_config.params.get
 
 
 release, prefix = param("release"), param("prefix")
-target = "x86_64-pc-linux-gnu"
+target = "x86_64-pc-linux-gnu" if int(release) < 20 else "x86_64-unknown-linux-gnu"
 resources = subprocess.check_output([f"clang-{release}", "-print-resource-dir"], text=True).strip()
 system = os.path.realpath(resources + "/../..")
 
-if release == "16":
-    omptarget = omp = system
-    headers = resources + "/include"
-else:
-    omptarget = prefix + "/lib"
-    omp = os.path.dirname(prefix) + "/packages/usr/lib/llvm-19/lib"
-    headers = omp + "/clang/19/include"
+installed = releases.folder(release)
+headers = str(next(installed.glob("lib/clang/*/include")))
+omptarget = omp = system if release == "16" else str(installed / "lib")
 
 config.test_c_compiler = f"clang-{release}"
 config.test_cxx_compiler = f"clang++-{release}"
-config.test_fortran_compiler = ""
+flang = releases.flang(release)
+config.test_fortran_compiler = f"{flang} -L{prefix}/lib -lomptarget-flang" if flang else ""
 config.test_compiler_features = ["clang", f"clang-{release}"]
 config.test_openmp_flags = "-fopenmp"
 config.test_extra_flags = ""
@@ -58,16 +61,21 @@ config.libomptarget_all_targets = [
 ]
 config.libomptarget_filecheck = f"FileCheck-{release}"
 config.libomptarget_not = f"not-{release}"
-config.libomptarget_debug = config.libomptarget_has_libc = False
+config.libomptarget_debug = config.libomptarget_has_libc = config.libomptarget_test_pgo = False
+config.offload_device_info = f"/usr/lib/llvm-{release}/bin/llvm-offload-device-info"
+config.offload_tblgen = "false"  # of LLVM's build
 config.has_libomptarget_ompt = True
 
 lit_config.load_config(config, os.path.join(param("suite"), "lit.cfg"))
+if flang:
+    config.test_format = fortran.Format()
 
 if param("mpi"):
     # lit starts from an almost empty environment; mpirun hands this one on.
     config.environment["HOME"] = os.path.expanduser("~")
-    if release == "16":
-        config.environment["LD_LIBRARY_PATH"] = prefix + "/lib/omptarget-mpi"
+    config.environment["LD_LIBRARY_PATH"] = releases.slot(release, prefix)
+    # Open MPI 5 warns of a machine without a network, on the stderr that tests read.
+    config.environment["OMPI_MCA_reachable"] = "weighted"
     if os.geteuid() == 0:
         config.environment["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
         config.environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"

@@ -4,7 +4,6 @@
 // what the program has printed so far, to whatever file.
 //
 // REQUIRES: mpicc
-// UNSUPPORTED: both-plugins
 // RUN: %mpicc %s -o %t -pthread
 // RUN: env OMPTARGET_MPI_DEVICES=1 %run --no-mpirun --rc 1 --timeout 40 %t %t.file > %t.out 2> %t.err
 // RUN: %line error %t.err "before its MPI_Init"

@@ -18,7 +18,7 @@
 // RUN: FileCheck %s --input-file %t.out --check-prefix=PILOT
 // RUN: %line error %t.err "has not answered"
 // PILOT: begin
-// PILOT: {{^}}status {{[1-9]}}
+// PILOT: status {{[1-9]}}
 // PILOT: the pilot has not been ended
 
 #include "offload.h"

@@ -2,8 +2,10 @@
 // A program whose main thread has ended before the first region: what the system shows of
 // that thread, which is what it shows of the process, is empty then. (Open MPI's mpirun does
 // not always end behind such a program: there devices are spawned. MPICH's UCX serves
-// such a process by shared memory alone, and can crash in MPI_Finalize.)
+// such a process by shared memory alone, and can crash in MPI_Finalize; with Open MPI 5's it spawns
+// nothing.)
 //
+// REQUIRES: mpich || openmpi4
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %clang -shared -fPIC -DNAME=red -DSTEP=1 %S/../images/Inputs/part.c -o %t.dir/libred.so
 // RUN: %clang %s -o %t -lpthread

@@ -10,7 +10,7 @@
 // RUN: %line error %t.err "kernel crash failed on device 0 .rank 1 on host %hostname" SIGSEGV "invalid write" "a null pointer"
 //
 // This loads the plugin itself; LLVM 19 links it.
-// UNSUPPORTED: llvm19
+// UNSUPPORTED: plugins-inside
 // LLVM 18's load_binary is another one.
 // UNSUPPORTED: llvm18
 // For LLVM 14 a retrieval waits.

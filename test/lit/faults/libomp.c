@@ -3,6 +3,7 @@
 // the device's say so, the job ends, and nothing is left. So with a stack that no thread can have,
 // and with fewer threads than the region asks for.
 //
+// REQUIRES: workers
 // RUN: %clang %s -o %t
 // RUN: env OMP_STACKSIZE=16T %fails-clean %t 4 2> %t.err
 // RUN: %tells "SIGABRT .abort was called"

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// One list of devices of two kinds: MPI devices come first, then LLVM's host devices.
+// One list of devices of two kinds, if that is asked for: MPI devices come first, then LLVM's
+// host devices.
 // Half of an array is worked on by each kind; copies cross from one kind to the other,
 // and every address is of the device that it came from.
 //
 // RUN: %clang %s -o %t
-// RUN: %run2 %t
+// RUN: env OMPTARGET_MPI_HOST_DEVICES=1 %run2 %t
+// RUN: %run2 %t only-mpi
 // RUN: %run --no-mpirun %t alone
-// REQUIRES: both-plugins
+// REQUIRES: plugins-inside
 
 #include "offload.h"
 
@@ -21,7 +23,11 @@ static int is_remote(int device) {
 }
 
 int main(int argc, char **argv) {
-  (void)argv;
+  if (argc > 1 && strcmp(argv[1], "only-mpi") == 0) {
+    CHECK(omp_get_num_devices() == MPI_DEVICES);
+    CHECK(is_remote(0));
+    return 0;
+  }
   if (argc > 1) { // without MPI
     CHECK(omp_get_num_devices() == HOST_DEVICES);
     CHECK(!is_remote(0));

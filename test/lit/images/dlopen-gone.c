@@ -6,7 +6,7 @@
 //
 // LLVM 19 forgets the mappings of a library's globals when the library goes, with
 // its own host plugin too.
-// XFAIL: llvm19
+// XFAIL: plugins-inside
 // LLVM 18's libomptarget mostly crashes in the regions of a library that is opened after the first
 // region, with its own host plugin too.
 // UNSUPPORTED: llvm18

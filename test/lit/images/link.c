@@ -4,6 +4,8 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t
+// At the same addresses as its devices: the images are moved.
+// RUN: setarch -R %run2 %t
 // REQUIRES: plugin
 
 #include "offload.h"

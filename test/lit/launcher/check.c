@@ -6,7 +6,7 @@
 // RUN: %bare %launch --check %t > %t.out
 // RUN: FileCheck %s --input-file %t.out --check-prefix=GOOD
 // GOOD-NOT: FAIL
-// GOOD: ok program {{.*}}check.c.tmp{{(.help)?}}: offloads through libomptarget.so{{[.0-9]*$}}
+// GOOD: ok program {{.*}}check.c.tmp{{(.help)?}}: offloads through libomptarget.so{{[.0-9]*(, which is replaced by one with the plugin in it)?$}}
 // GOOD: ok plugin /{{.*}}libomptarget.rtl.mpi.so
 // GOOD: ok launcher /{{.*}}/mpi
 // GOOD: ok this host: llvm-offload-mpi-device {{[0-9.]+}} ({{.*[0-9]}})

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The devices of an MPI application's ranks are on the ranks' own hosts, or where they are
 // told to be, each rank's own; variables that mean something to them come along.
+// (Open MPI 5.0.7 spawns them all on the host of the first rank: the plugin says so.)
 //
-// REQUIRES: openmpi, hosts
+// REQUIRES: openmpi4, hosts
 // RUN: %mpicc %s -o %t
-// RUN: %bare %hosts alpha,beta env OMP_NUM_THREADS=3 %launch -r 2 -n 1 -a=--host -a=alpha,beta %t > %t.out
+// RUN: %bare %hosts alpha,beta env OMP_NUM_THREADS=3 %launch -r 2 -n 1 -a=--host -a=alpha,beta -a=--map-by -a=node %t > %t.out
 // RUN: FileCheck %s --input-file %t.out
 // CHECK-DAG: rank on alpha, device on alpha, 3 threads
 // CHECK-DAG: rank on beta, device on beta, 3 threads

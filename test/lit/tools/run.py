@@ -15,6 +15,7 @@ neither names nor other jobs matter.
 
 import argparse
 import itertools
+import glob
 import os
 import re
 import shlex
@@ -41,6 +42,26 @@ def processes(token):
         except OSError:
             pass  # it has ended, or is not ours
     return found
+
+
+def stacks(pid):
+    """Where the threads of a process are: from gdb, or what the system says of each."""
+    try:
+        command = ["gdb", "-batch", "-p", str(pid), "-ex", "thread apply all bt 16"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, timeout=30)
+        lines = [line[:160] for line in done.stdout.splitlines() if line.startswith(("Thread", "#"))]
+        return "\n".join(["process %d" % pid] + lines)
+    except (OSError, subprocess.TimeoutExpired):
+        lines = ["process %d" % pid]
+        for what in "wchan", "syscall":
+            for path in glob.glob("/proc/%d/task/*/%s" % (pid, what)):
+                try:
+                    with open(path) as file:
+                        lines.append("%s: %s" % (path, file.read().strip()))
+                except OSError:
+                    pass  # it has ended
+        return "\n".join(lines)
 
 
 def kill_all(token):
@@ -76,7 +97,7 @@ def held_files():
 
 
 def shared_files():
-    return {os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm")}
+    return {entry.path for entry in os.scandir("/dev/shm") if entry.is_file()}
 
 
 def libomp_process(path):
@@ -208,6 +229,10 @@ def main():
     environment.update(set_here)
     # Its own: Open MPI fails if two jobs that start make the same folder.
     directory = environment["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")
+    # And what Open MPI leaves in memory, when a job of it is aborted, goes with it.
+    segments = tempfile.mkdtemp(prefix="lit-", dir="/dev/shm")
+    for component in ("sm", "vader"):
+        environment["OMPI_MCA_btl_%s_backing_directory" % component] = segments
     line = command_line(args)
     before = shared_files()
     wrong, pids = [], set()
@@ -232,14 +257,16 @@ def main():
             if files:
                 wrong.append("left files: %s" % " ".join(files))
     except subprocess.TimeoutExpired:
-        wrong.append("no end within %g s; running: %s"
-                     % (args.timeout, processes(token)))
+        running = processes(token)
+        wrong.append("no end within %g s; running: %s\n%s"
+                     % (args.timeout, running, "\n".join(map(stacks, running))))
     finally:
         kill_all(token)
         process.kill()
         process.wait()
         remove_files_of_killed_programs(before)
-        shutil.rmtree(directory, ignore_errors=True)
+        for folder in directory, segments:
+            shutil.rmtree(folder, ignore_errors=True)
 
     if wrong:
         shown = ["%s=%s" % item for item in set_here.items()] + line

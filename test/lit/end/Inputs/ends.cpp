@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <sys/time.h>
 
-/// How long a region takes, in microseconds.
-static long duration = 0;
+/// How long a region takes, and a thread pauses behind it, in microseconds.
+static long duration = 0, interval = 0;
 static int status_of_handler = 0;
 
 static void region() {
@@ -28,8 +28,11 @@ static void region() {
 }
 
 static void *run_regions(void *unused) {
-  for (;;)
+  for (;;) {
     region();
+    if (interval)
+      usleep(interval);
+  }
   return unused;
 }
 
@@ -93,12 +96,12 @@ int main(int argc, char **argv) {
   if (is("be-terminated"))
     raise_and_wait(SIGTERM);
   if (is("handler")) {
-    duration = 500;
+    duration = 2000;
     alarm_in(20000, number);
     run_regions(NULL);
   }
-  if (is("threads")) {
-    duration = number;
+  if (is("threads") || is("pausing-threads")) {
+    (is("threads") ? duration : interval) = number;
     for (int i = 0; i < 3; ++i)
       start(run_regions);
     usleep(50000);

@@ -24,8 +24,12 @@ int main(void) {
   int there = 0, started = 0;
 #pragma omp target map(from : there)
   there = getpid();
+  // The plugin may have brought it along for itself.
+  void *mpi = dlopen("libmpi.so.40", RTLD_LAZY | RTLD_NOLOAD);
+  if (!mpi)
+    mpi = dlopen("libmpich.so.12", RTLD_LAZY | RTLD_NOLOAD);
   int (*initialized)(int *) =
-      (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");
+      mpi ? (int (*)(int *))dlsym(mpi, "MPI_Initialized") : NULL;
   if (initialized)
     initialized(&started);
   printf("region: %s, plugin: %s, MPI: %s\n",

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Kernels that crash: the faulting thread stops where it is, and another thread of the device reports
+//! the fault to the host.
+//!
+//! The crash board says which kernel runs on which thread, in atomics that a signal handler may read.
+//! A handler only notes the fault and parks its thread forever; everything else happens on a healthy
+//! thread. The supervisor reports what no handler sees.
+
+use super::stack;
+use crate::base::limits::THREADS;
+use crate::base::{clock, name};
+use crate::device_main::backend::Fault;
+use crate::device_main::crash_board::CrashBoard;
+use crate::sys::node;
+use crate::wire::reply::Failure;
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// After this many seconds an unreported fault ends the device: the faulting thread may hold a needed lock.
+const LAST_RESORT: u32 = 10;
+/// Addresses below this one come from null pointers.
+const NULL_PAGE: u64 = 4096;
+/// `si_code` of a fault without an address (asm-generic/siginfo.h).
+const SI_KERNEL: c_int = 0x80;
+
+/// When the kernels of threads began, by slot, if kernels have a time limit.
+static BEGAN: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
+static BOARD: OnceLock<&'static CrashBoard> = OnceLock::new();
+/// The process whose kernels are on the board.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// The first fault. The thread that sets `CLAIMED` writes it, and then sets `FAULTED`.
+static FIRST: First = First(UnsafeCell::new(None));
+static CLAIMED: AtomicBool = AtomicBool::new(false);
+static FAULTED: AtomicBool = AtomicBool::new(false);
+
+struct First(UnsafeCell<Option<Record>>);
+
+// SAFETY: one thread writes the record, and others read it only after that, see `claim` and `report`.
+unsafe impl Sync for First {}
+
+struct Record {
+    cause: Cause,
+    /// The slot of the kernel's thread.
+    slot: usize,
+    kernel: u64,
+    /// A thread that a kernel has started faulted.
+    in_team: bool,
+}
+
+enum Cause {
+    Signal(Signal),
+    /// A call of `exit` with this status.
+    Exit(c_int),
+    /// The kernel has exceeded this limit.
+    Timeout(Duration),
+}
+
+struct Signal {
+    number: c_int,
+    /// `si_code` and sender.
+    code: c_int,
+    sender: c_int,
+    address: u64,
+    access: Access,
+    /// Bytes of the stack that overflowed, or 0.
+    overflowed: usize,
+    /// The mangled name of the escaped exception's type, empty after a call of `std::terminate`.
+    escaped: Option<&'static CStr>,
+}
+
+/// How an instruction used an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+enum Access {
+    Unknown,
+    Read,
+    Write,
+    Call,
+}
+
+thread_local! {
+    static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static ESCAPES: Cell<Option<&'static CStr>> = const { Cell::new(None) };
+}
+
+#[inline]
+fn board() -> Option<&'static CrashBoard> {
+    BOARD.get().copied()
+}
+
+/// True once the handlers are installed, which happens before the first kernel.
+pub(super) fn is_installed() -> bool {
+    board().is_some()
+}
+
+fn kernel_of(slot: usize) -> u64 {
+    board().map_or(0, |board| board.kernel(slot).load(Ordering::Acquire))
+}
+
+/// Claims a slot for the calling thread.
+pub(super) fn use_slot(slot: usize) {
+    MINE.set(slot);
+    stack::note_stack();
+}
+
+/// The slot whose kernel the calling thread belongs to, for threads that it starts.
+pub(super) fn origin() -> usize {
+    let mine = MINE.get();
+    if mine < THREADS && kernel_of(mine) != 0 { mine } else { stack::origin() }
+}
+
+#[inline]
+pub(super) fn enter(slot: usize, kernel: u64, timed: bool) {
+    if timed {
+        BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
+    }
+    if let Some(board) = board() {
+        board.kernel(slot).store(kernel, Ordering::Release);
+    }
+}
+
+#[inline]
+pub(super) fn leave(slot: usize) {
+    if let Some(board) = board() {
+        board.kernel(slot).store(0, Ordering::Relaxed);
+    }
+}
+
+/// Treats a kernel that has run for longer as a fault. Its thread runs on, as it can't be stopped from outside.
+pub(super) fn check_time(limit: Duration) {
+    let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
+    let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
+    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) != 0 && ran(slot) > longest) {
+        claim(slot, false, || Cause::Timeout(limit));
+    }
+}
+
+#[inline]
+pub(super) fn fault() -> Option<Fault> {
+    FAULTED.load(Ordering::Acquire).then(report).flatten()
+}
+
+fn report() -> Option<Fault> {
+    static FAILURE: OnceLock<Failure> = OnceLock::new();
+    // SAFETY: `FAULTED` is set: the record is written and does not change any more.
+    let record = unsafe { (*FIRST.0.get()).as_ref()? };
+    Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot })
+}
+
+fn describe(record: &Record) -> Failure {
+    let (text, address) = words(record);
+    let kernel = record.kernel;
+    let text = if kernel == 0 { format!("a thread that a kernel had started crashed: {text}") } else { text };
+    let signal = if let Cause::Signal(signal) = &record.cause { signal.number as u32 } else { 0 };
+    Failure { lost: true, kernel, signal, address, text }
+}
+
+/// The fault in words, and the address if the host may know more about it.
+fn words(record: &Record) -> (String, u64) {
+    let signal = match &record.cause {
+        Cause::Exit(status) => return (format!("it called exit, with status {status}"), 0),
+        Cause::Timeout(limit) => {
+            return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
+        }
+        Cause::Signal(signal) => signal,
+    };
+    let Signal { number, code, sender, .. } = *signal;
+    let name = name::of_signal(number);
+    let own = sender == std::process::id() as c_int;
+    if code <= 0 && !(own && number == libc::SIGABRT) {
+        let who = if own { "which it raised itself".to_string() } else { format!("sent by process {sender}") };
+        return (format!("{name}, {who}"), 0);
+    }
+    let what = match number {
+        libc::SIGSEGV | libc::SIGBUS => {
+            return (format!("{name} {}", reference(signal, record.in_team)), address_for_host(signal));
+        }
+        libc::SIGFPE if code == 1 => "(division of an integer by zero)".to_string(),
+        libc::SIGFPE => "(arithmetic exception)".to_string(),
+        libc::SIGILL => "(illegal instruction, or a trap of the compiler's)".to_string(),
+        libc::SIGTRAP => "(breakpoint or trap)".to_string(),
+        libc::SIGABRT => signal.escaped.map_or_else(|| "(abort was called)".to_string(), uncaught),
+        _ => String::new(),
+    };
+    (format!("{name} {what}").trim_end().to_string(), 0)
+}
+
+/// An invalid memory reference and its target, as far as this process knows it.
+fn reference(signal: &Signal, in_team: bool) -> String {
+    let Signal { code, address, overflowed, .. } = *signal;
+    if overflowed > 0 {
+        let variable = if in_team { "OMP_STACKSIZE" } else { "ulimit -s" };
+        return format!(
+            "(stack overflow) at address {address:#x}: the thread's stack of {} KiB, for which {variable} counts, is full",
+            overflowed >> 10
+        );
+    }
+    if code == SI_KERNEL {
+        return "(invalid memory reference) at an address that can't exist".into();
+    }
+    let kind = match signal.access {
+        _ if signal.number == libc::SIGBUS && code == 1 => "(misaligned address)",
+        _ if signal.number == libc::SIGBUS => "(no memory behind the address)",
+        Access::Read => "(invalid read)",
+        Access::Write => "(invalid write)",
+        Access::Call => "(no code to execute)",
+        Access::Unknown => "(invalid memory reference)",
+    };
+    let place = match node::mapping(address) {
+        None if address == 0 => ", a null pointer".into(),
+        None if address < NULL_PAGE => format!(", {address} bytes from a null pointer"),
+        Some((_, what)) if signal.number == libc::SIGSEGV => {
+            let forbidden = if signal.access == Access::Write { "written" } else { "used so" };
+            format!(", which can't be {forbidden}: it lies in {what}")
+        }
+        _ => String::new(),
+    };
+    format!("{kind} at address {address:#x}{place}")
+}
+
+/// The address unless this process knows what it is.
+fn address_for_host(&Signal { code, address, overflowed, .. }: &Signal) -> u64 {
+    let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE;
+    if known || node::mapping(address).is_some() { 0 } else { address }
+}
+
+fn uncaught(exception: &CStr) -> String {
+    let symbol = exception.to_string_lossy();
+    match symbol.strip_prefix('*').unwrap_or(&symbol) {
+        "" => "(std::terminate was called)".into(),
+        symbol => format!("(an exception escaped: {})", name::of_type(symbol)),
+    }
+}
+
+/// The fault was reported: cancels the last resort.
+pub(super) fn reported() {
+    // SAFETY: alarm has no preconditions.
+    unsafe { libc::alarm(0) };
+}
+
+/// The device exits by itself: from now on a call of `exit` is not a fault.
+pub(crate) fn ending() {
+    if let Some(board) = board() {
+        board.end();
+    }
+}
+
+/// Writes down the first fault, and only that.
+fn claim(slot: usize, in_team: bool, cause: impl FnOnce() -> Cause) {
+    if CLAIMED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let record = Record { cause: cause(), slot, kernel: kernel_of(slot), in_team };
+    // SAFETY: `CLAIMED` lets only one thread come here, and others read only after `FAULTED` is set.
+    unsafe { *FIRST.0.get() = Some(record) };
+    FAULTED.store(true, Ordering::Release);
+    // SAFETY: alarm is safe in a signal handler; its signal ends the process.
+    unsafe { libc::alarm(LAST_RESORT) };
+}
+
+/// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.
+fn note(cause: impl FnOnce() -> Cause) {
+    let mine = MINE.get();
+    let (slot, in_team) = if mine < THREADS { (mine, false) } else { (stack::origin(), true) };
+    // SAFETY: getpid has no preconditions. A kernel may have forked.
+    let is_device = PROCESS.load(Ordering::Relaxed) == unsafe { libc::getpid() };
+    if slot >= THREADS || !is_device || (!in_team && kernel_of(slot) == 0) {
+        return;
+    }
+    claim(slot, in_team, cause);
+    loop {
+        // SAFETY: pause is safe in a signal handler.
+        unsafe { libc::pause() };
+    }
+}
+
+extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes valid records; address and sender are plain numbers.
+    let (code, address, sender) = unsafe { ((*info).si_code, (*info).si_addr() as u64, (*info).si_pid()) };
+    note(|| {
+        // SAFETY: as above.
+        let (top, access) = unsafe { registers(context.cast()) };
+        let may_overflow = number == libc::SIGSEGV && code > 0;
+        let overflowed = if may_overflow { stack::overflowed(address as usize, top as usize) } else { 0 };
+        Cause::Signal(Signal { number, code, sender, address, access, overflowed, escaped: ESCAPES.get() })
+    });
+    // Not a kernel's fault but the device's: the device dies of it, which the supervisor reports.
+    // SAFETY: signal and raise are safe in a signal handler; returning repeats the fault.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        if code <= 0 || number == libc::SIGTRAP {
+            libc::raise(number);
+        }
+    }
+}
+
+/// The stack pointer, and how the instruction used memory, given a signal handler's context.
+#[cfg(target_arch = "x86_64")]
+unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let error = registers[libc::REG_ERR as usize];
+    let access = match error {
+        // A page fault's error code (Intel SDM, 4.7).
+        _ if registers[libc::REG_TRAPNO as usize] != 14 => Access::Unknown,
+        e if e & 16 != 0 => Access::Call,
+        e if e & 2 != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    (registers[libc::REG_RSP as usize] as u64, access)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn registers(_: *const libc::ucontext_t) -> (u64, Access) {
+    (u64::MAX, Access::Unknown)
+}
+
+extern "C" fn on_exit(status: c_int, _: *mut c_void) {
+    if !board().is_some_and(CrashBoard::is_ending) {
+        note(|| Cause::Exit(status));
+    }
+}
+
+/// Treats a call of `exit` as a fault, before the exit handlers registered so far run.
+pub(super) fn notice_exit() {
+    unsafe extern "C" {
+        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    // SAFETY: the handler is a function of this executable.
+    unsafe { on_exit(self::on_exit, ptr::null_mut()) };
+}
+
+/// C++'s `std::terminate_handler`.
+type Terminate = unsafe extern "C" fn();
+/// The handler before ours.
+static TERMINATE: OnceLock<Terminate> = OnceLock::new();
+/// `__cxa_current_exception_type` of the Itanium C++ ABI.
+static CURRENT_TYPE: OnceLock<unsafe extern "C" fn() -> *const TypeInfo> = OnceLock::new();
+
+/// The head of `std::type_info`.
+#[repr(C)]
+struct TypeInfo {
+    functions: *const c_void,
+    name: *const c_char,
+}
+
+/// Makes the C++ library, once an image has loaded it, report uncaught exceptions.
+pub(super) fn notice_exceptions() {
+    if CURRENT_TYPE.get().is_some() {
+        return;
+    }
+    // SAFETY: the names are C strings, and these functions have these types.
+    unsafe {
+        let find = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        let (set, current) = (find(c"_ZSt13set_terminatePFvvE"), find(c"__cxa_current_exception_type"));
+        if !set.is_null() && !current.is_null() {
+            let set: unsafe extern "C" fn(Option<Terminate>) -> Option<Terminate> = std::mem::transmute(set);
+            CURRENT_TYPE.get_or_init(|| std::mem::transmute(current));
+            if let Some(old) = set(Some(on_terminate)) {
+                TERMINATE.get_or_init(|| old);
+            }
+        }
+    }
+}
+
+/// Notes the exception for the SIGABRT that follows.
+unsafe extern "C" fn on_terminate() {
+    // SAFETY: a terminating thread may have no exception. The name of its type is a C string in the image
+    // or in one of its libraries, which stay: the device is lost. The old handler has no preconditions.
+    unsafe {
+        let exception = CURRENT_TYPE.get().map_or(ptr::null(), |current| current());
+        ESCAPES.set(Some(if exception.is_null() { c"" } else { CStr::from_ptr((*exception).name) }));
+        if let Some(before) = TERMINATE.get() {
+            before();
+        }
+        libc::abort()
+    }
+}
+
+/// For a forked process, in which no kernel runs.
+pub(super) fn start_anew() {
+    PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
+    if let Some(board) = board() {
+        (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));
+    }
+}
+
+/// Installs the handlers; running kernels are noted on `board`.
+pub(crate) fn install_handlers(board: &'static CrashBoard) {
+    BOARD.get_or_init(|| board);
+    start_anew();
+    // SAFETY: the action is fully initialised, and the handler is async-signal-safe. It runs on each
+    // thread's alternate stack, which is Rust's or from `stack`.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&mut action.sa_mask);
+        for signal in
+            [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS]
+        {
+            libc::sigaction(signal, &action, ptr::null_mut());
+        }
+    }
+    notice_exit();
+}

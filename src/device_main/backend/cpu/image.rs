@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Loads device images from sealed files in memory, by the dynamic loader.
+
+use crate::base::{Error, Result, elf};
+use crate::device_main::pending_image::PendingImage;
+use crate::sys::{mapping, node, node::memfd};
+use crate::wire::command::libraries;
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+use memmap2::Mmap;
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, c_void};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// As LLVM's host plugin loads images: undefined functions do no harm unless they are called, and
+/// images see each other's symbols as their host parts do.
+const FLAGS: i32 = RTLD_LAZY | RTLD_GLOBAL;
+
+/// Reserved before an image is moved: this many bytes and this many holes, doubled with each move.
+const FIRST_SKIP: usize = 64 << 20;
+const HOLES: usize = 64;
+const MAX_SKIPS: usize = 10;
+
+pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
+    let (image, list) = pending.contents();
+    let parsed = elf::Image::parse(image, machine).map_err(|e| e.context("the image is"))?;
+    let hints = libraries(list);
+    let file = pending.file.try_clone()?;
+    seal(&file)?;
+    for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
+        load_from_program(name, &hints);
+    }
+    let library = open(&file, FLAGS).or_else(|first| {
+        for name in &parsed.needed {
+            find_library(name, &hints, 0);
+        }
+        open(&file, FLAGS).map_err(|e| if e == first { e } else { e.context(first) })
+    });
+    let library = library.map_err(|e| {
+        let host = node::host_name();
+        Error::new(format!("the image can't be loaded on host {host}: {e}; install what is missing there"))
+    })?;
+    // libomp's threads outlive the image. The libraries are loaded already; only their flags change.
+    for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
+        keep(name.as_ref(), RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+    }
+    set_up_streams(&library);
+    let base = load_address(&library)?;
+    Ok(Image { parsed, base, file, library, moves: 0 })
+}
+
+/// Makes `std::cout` and the like usable, which clang 14 omits from the initializers of an image.
+fn set_up_streams(library: &Library) {
+    let constructor = b"_ZNSt8ios_base4InitC1Ev\0";
+    // SAFETY: `std::ios_base::Init::Init()` may be called any number of times; its class has no members.
+    unsafe {
+        if let Ok(init) = library.get::<unsafe extern "C" fn(*mut c_void)>(constructor) {
+            let mut object = 0u8;
+            init((&raw mut object).cast());
+        }
+    }
+}
+
+/// Loads libraries in the order of their names: libomp before libomptarget, whose constructor uses it
+/// although it is not linked with it. A library that can't be loaded is reported when an image needs it.
+pub(super) fn preload(list: &[u8]) {
+    let hints = libraries(list);
+    for name in hints.keys() {
+        let _ = load_from_program(name, &hints) || find_library(name, &hints, 0);
+    }
+}
+
+/// True for libomp and libomptarget.
+fn is_runtime(name: &str) -> bool {
+    name.starts_with("libomp")
+}
+
+/// Loads a library from where the program has it, if it is there on this node. libomp has the same name
+/// in all releases, and libomptarget takes the one beside it: the loader could find a different one, and
+/// two in a process abort it.
+fn load_from_program(name: &str, hints: &BTreeMap<String, PathBuf>) -> bool {
+    hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS))
+}
+
+/// Loads a library that is never unloaded, as later images may need it too; false if that fails.
+fn keep(library: &OsStr, flags: i32) -> bool {
+    // SAFETY: as in `open`.
+    unsafe { Library::open(Some(library), flags) }.map(std::mem::forget).is_ok()
+}
+
+/// Makes the file immutable, also for this process. Before Linux 5.1, while another process copies from
+/// it, this very descriptor still allows writing.
+fn seal(file: &File) -> Result<()> {
+    let add = |more| fcntl_add_seals(file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL | more);
+    // Without writable mappings FUTURE_WRITE (Linux 5.1) is the same as WRITE; but WRITE is refused while
+    // another process, to which the image is passed on, copies from it.
+    let sealed = add(SealFlags::FUTURE_WRITE).or_else(|_| add(SealFlags::WRITE)).or_else(|_| add(SealFlags::empty()));
+    sealed.or_else(|e| {
+        // A lost worker, which this one replaces, may have sealed it.
+        let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SEAL));
+        if is_sealed { Ok(()) } else { Err(Error::from(e).context("sealing an image")) }
+    })
+}
+
+/// A path of an open file that was never used before. The loader takes a known path for a library that
+/// it has loaded. But descriptors are reused, and images with C++'s unique symbols stay loaded.
+fn new_path(file: &File) -> String {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    let mut n = USED.fetch_add(1, Ordering::Relaxed);
+    let mut path = "/proc/self/fd/".to_string();
+    // The number in binary, as two spellings of ".".
+    while n > 0 {
+        path += if n % 2 == 1 { ".//" } else { "./" };
+        n /= 2;
+    }
+    path + &file.as_raw_fd().to_string()
+}
+
+fn open(file: &File, flags: i32) -> Result<Library> {
+    let path = new_path(file);
+    // SAFETY: this runs the library's initializers. To execute what its host sends is a device's purpose.
+    unsafe { Library::open(Some(&path), flags) }.map_err(|e| {
+        // The loader's message is the error's source.
+        let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+        let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+        Error::new(text.to_string())
+    })
+}
+
+/// Loads a library for good; if need be from where the host process has it, after what it needs itself.
+pub(crate) fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
+    if keep(name.as_ref(), FLAGS) {
+        return true;
+    }
+    let Some(path) = hints.get(name).filter(|_| depth < 16) else { return false };
+    let needed = elf::map(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
+    for dependency in needed.iter().flatten() {
+        find_library(dependency, hints, depth + 1);
+    }
+    keep(path.as_ref(), FLAGS)
+}
+
+fn load_address(library: &Library) -> Result<u64> {
+    /// The head of glibc's `struct link_map` (link.h).
+    #[repr(C)]
+    struct LinkMap {
+        addr: u64,
+    }
+    let mut map: *const LinkMap = std::ptr::null();
+    // SAFETY: a bitwise copy of the handle, which `into_raw` releases without closing it.
+    let handle = unsafe { std::ptr::read(library) }.into_raw();
+    // SAFETY: the handle is open, and this request takes a pointer to a pointer.
+    let rc = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    if rc != 0 || map.is_null() {
+        return Err(Error::new("dlinfo can't tell where an image was loaded"));
+    }
+    // SAFETY: the loader's record lives as long as the library is open.
+    Ok(unsafe { (*map).addr })
+}
+
+pub(super) struct Image {
+    parsed: elf::Image,
+    /// What the loader added to every address of the file.
+    pub base: u64,
+    file: File,
+    library: Library,
+    /// How often it was relocated.
+    moves: usize,
+}
+
+impl Image {
+    /// Functions of this process that are called like an image's kernels.
+    #[cfg(test)]
+    pub fn of_functions(functions: &[u64]) -> Image {
+        let code = functions.iter().map(|&f| f..f + 1).collect();
+        let parsed = elf::Image { code, ..elf::Image::default() };
+        let file = memfd(c"no image", 0).unwrap();
+        Image { parsed, base: 0, file, library: Library::this(), moves: 0 }
+    }
+
+    pub fn span(&self) -> Range<u64> {
+        self.at(&self.parsed.span)
+    }
+
+    pub fn data(&self) -> impl Iterator<Item = Range<u64>> {
+        self.parsed.data.iter().map(|r| self.at(r))
+    }
+
+    #[inline]
+    pub fn has_code(&self, address: u64) -> bool {
+        self.parsed.code.iter().any(|r| self.at(r).contains(&address))
+    }
+
+    pub fn kernels(&self) -> impl Iterator<Item = (u64, &str)> {
+        let kernels = self.parsed.symbols.iter().filter(|(name, _)| name.starts_with("__omp_offloading_"));
+        kernels.map(|(name, symbol)| (self.base.wrapping_add(symbol.value), name.as_str()))
+    }
+
+    fn at(&self, r: &Range<u64>) -> Range<u64> {
+        self.base.wrapping_add(r.start)..self.base.wrapping_add(r.end)
+    }
+
+    pub fn relocate(self) -> Result<Image> {
+        // The loader identifies files by device and inode: another place needs another file.
+        let copy = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
+        // SAFETY: the file is sealed.
+        let bytes = unsafe { Mmap::map(&self.file)? };
+        std::io::Write::write_all(&mut &copy, &bytes)?;
+        seal(&copy)?;
+        // While the old copy is loaded, symbols of the new one would resolve to it.
+        drop(self.library);
+        if open(&self.file, FLAGS | libc::RTLD_NOLOAD).is_ok() {
+            return Err(Error::new(
+                "an image is at addresses that the program uses, and can't be moved: the loader keeps it, for its unique symbols perhaps",
+            ));
+        }
+        let reserved = reserve(self.parsed.span.end - self.parsed.span.start, self.moves);
+        let library = open(&copy, FLAGS);
+        for (at, len) in reserved {
+            // SAFETY: `reserve` has mapped it, and nothing uses it.
+            unsafe { mapping::unmap(at as u64, len as u64) };
+        }
+        let library = library?;
+        let base = load_address(&library)?;
+        Ok(Image { parsed: self.parsed, base, file: copy, library, moves: self.moves + 1 })
+    }
+}
+
+/// Reserves the places that the loader would choose next for `size` bytes: first the holes between
+/// mappings, then everything within a distance that doubles with each move. The host may have something
+/// large there.
+fn reserve(size: u64, moves: usize) -> Vec<(*mut c_void, usize)> {
+    let n = moves.min(MAX_SKIPS);
+    let sizes = std::iter::repeat_n(size as usize, HOLES << n).chain([FIRST_SKIP << n]);
+    let take = |len| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel chooses, without memory.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        (at != libc::MAP_FAILED).then_some((at, len))
+    };
+    sizes.filter_map(take).collect()
+}

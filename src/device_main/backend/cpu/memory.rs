@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The device's memory: the arena, the writable parts of images, and memory that only this process
+//! knows (a kernel's own heap and stack). The latter is copied by system calls, which fail instead of
+//! crashing.
+
+use crate::base::sync::RwLock;
+use crate::base::{Error, Result};
+use crate::sys::{mapping, node};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// All memory that this process can access, and what of it never faults. See `Backend` for the methods.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// The arena's addresses, empty before it is mapped.
+    start: AtomicU64,
+    end: AtomicU64,
+    /// Writable memory of images.
+    data: RwLock<Vec<Range<u64>>>,
+}
+
+impl Memory {
+    /// Maps the arena at an address that the host's side chose.
+    ///
+    /// # Safety
+    /// Nothing uses the arena of an earlier call, which is unmapped.
+    pub unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
+        if len == 0 || at.checked_add(len).is_none() {
+            return Err(Error::new("the arena has no size"));
+        }
+        let old = self.range();
+        if !old.is_empty() {
+            self.end.store(old.start, Relaxed);
+            // SAFETY: an earlier call has mapped it; by the caller's promise nothing uses it.
+            unsafe { mapping::unmap(old.start, old.end - old.start) };
+        }
+        mapping::map_at(at, len, libc::PROT_READ | libc::PROT_WRITE, None)
+            .map_err(|e| e.context(format_args!("can't map {len} bytes at {at:#x}")))?;
+        // Large pages cause fewer TLB misses in kernels, and MPI has fewer pages to look up when it copies
+        // between processes. If this fails, pages stay small.
+        // SAFETY: the range was just mapped.
+        unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE) };
+        self.start.store(at, Relaxed);
+        self.end.store(at + len, Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn range(&self) -> Range<u64> {
+        self.start.load(Relaxed)..self.end.load(Relaxed)
+    }
+
+    pub fn discard(&self, at: u64, len: u64) {
+        let range = self.range();
+        if len > 0 && range.contains(&at) && len <= range.end - at {
+            // SAFETY: the range is in the arena. If this fails, the memory stays in use.
+            unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_DONTNEED) };
+        }
+    }
+
+    pub fn add_data(&self, ranges: impl Iterator<Item = Range<u64>>) {
+        self.data.write().extend(ranges);
+    }
+
+    /// Removes the memory of an image that covers `span`.
+    pub fn remove_data(&self, span: &Range<u64>) {
+        self.data.write().retain(|r| !span.contains(&r.start));
+    }
+
+    /// True if accesses to the range do not fault.
+    #[inline]
+    pub fn is_plain(&self, at: u64, len: u64) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        let within = |r: &Range<u64>| r.start <= at && end <= r.end;
+        within(&self.range()) || self.data.read().iter().any(within)
+    }
+
+    #[inline]
+    pub fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        if self.is_plain(to, bytes.len() as u64) {
+            // SAFETY: the range was just checked. What kernels do there meanwhile is up to the program.
+            unsafe { std::ptr::copy(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+            return Ok(());
+        }
+        checked(node::write_any(to, bytes), bytes.len(), to, "written")
+    }
+
+    #[inline]
+    pub fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        out.reserve(len);
+        let to = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        if self.is_plain(from, len as u64) {
+            // SAFETY: the range was just checked, and the capacity is reserved.
+            unsafe { std::ptr::copy(from as *const u8, to, len) };
+        } else {
+            // SAFETY: the capacity is reserved.
+            let n = unsafe { node::read_any(from, to, len) };
+            checked(n, len, from, "read")?;
+        }
+        // SAFETY: `len` bytes after the old end were just written.
+        unsafe { out.set_len(out.len() + len) };
+        Ok(())
+    }
+}
+
+fn checked(n: isize, len: usize, at: u64, done: &str) -> Result<()> {
+    match n {
+        n if n == len as isize => Ok(()),
+        -1 => Err(Error::new(format!("{len} bytes at {at:#x} can't be {done}: {}", std::io::Error::last_os_error()))),
+        n => Err(Error::new(format!("only {n} of {len} bytes at {at:#x} can be {done}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_arena_replaces_the_old_one() {
+        let m = Memory::default();
+        // SAFETY: nothing uses the first one.
+        unsafe {
+            m.start(0x2346_0000_0000, 1 << 20).unwrap();
+            m.start(0x2345_0000_0000, 1 << 20).unwrap();
+        }
+        assert!(!m.is_plain(0x2346_0000_0000, 1) && m.is_plain(0x2345_0000_0000, 1 << 20));
+    }
+
+    #[test]
+    fn own_memory_is_accessible() {
+        let m = Memory::default();
+        let own = Box::new(7u64);
+        let at = &raw const *own as u64;
+        let mut out = Vec::new();
+        m.read(at, 8, &mut out).unwrap();
+        assert_eq!(out, 7u64.to_ne_bytes());
+        m.write(at, &9u64.to_ne_bytes()).unwrap();
+        // SAFETY: the test's own box.
+        assert_eq!(unsafe { (&raw const *own).read_volatile() }, 9);
+        assert!(m.read(16, 8, &mut out).is_err());
+        assert!(m.write(checked as *const () as u64, &[0; 8]).is_err(), "code is not writable");
+        assert_eq!(out.len(), 8);
+    }
+}

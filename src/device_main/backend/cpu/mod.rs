@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The processor's own cores: this process loads images and runs their kernels.
+
+pub(crate) mod crash;
+pub(crate) mod image;
+pub(crate) mod kernels;
+mod memory;
+pub mod registration;
+mod stack;
+pub mod threads;
+mod thunks;
+
+use super::{Backend, Fault, Launch, Target};
+use crate::base::lock::{Mutex, order};
+use crate::base::sync::RwLock;
+use crate::base::{Error, Result, elf};
+use crate::device_main::crash_board::CrashBoard;
+use crate::device_main::pending_image::PendingImage;
+use image::Image;
+use memory::Memory;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use thunks::Thunks;
+
+pub(crate) struct Cpu {
+    memory: Memory,
+    /// By number. Locked for writing while names are added to the board, so that these calls do not overlap.
+    images: RwLock<BTreeMap<u32, Image>>,
+    thunks: Mutex<Thunks, { order::LEAF }>,
+    /// Gets the names of kernels, for the supervisor.
+    board: &'static CrashBoard,
+}
+
+impl Cpu {
+    pub fn new(board: &'static CrashBoard) -> Cpu {
+        Cpu { memory: Memory::default(), images: RwLock::default(), thunks: Mutex::default(), board }
+    }
+
+    /// A backend with functions of this process as kernels.
+    #[cfg(test)]
+    pub fn with_kernels(kernels: &[u64]) -> Result<Cpu> {
+        let cpu = Cpu::new(CrashBoard::new()?);
+        // The program assigns this number last.
+        cpu.insert(crate::base::limits::FIRST_IMAGE - 1, Image::of_functions(kernels));
+        Ok(cpu)
+    }
+
+    /// Adds an image that was just loaded; returns its base.
+    fn insert_loaded(&self, id: u32, image: Image) -> u64 {
+        // Registered again, to run before the exit handlers of the image.
+        crash::notice_exit();
+        crash::notice_exceptions();
+        self.insert(id, image)
+    }
+
+    fn insert(&self, id: u32, image: Image) -> u64 {
+        self.memory.add_data(image.data());
+        let base = image.base;
+        let mut images = self.images.write();
+        self.board.add_names(image.kernels());
+        images.insert(id, image);
+        base
+    }
+
+    fn take(&self, id: u32) -> Result<Image> {
+        let mut images = self.images.write();
+        let image = images.remove(&id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
+        self.board.forget_names();
+        images.values().for_each(|image| self.board.add_names(image.kernels()));
+        drop(images);
+        self.memory.remove_data(&image.span());
+        Ok(image)
+    }
+}
+
+impl Backend for Cpu {
+    unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.start(at, len) }
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        self.memory.discard(at, len);
+    }
+
+    #[inline]
+    fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
+        self.memory.is_plain(at, len).then_some(at as *mut u8)
+    }
+
+    #[inline]
+    fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.write(to, bytes)
+    }
+
+    #[inline]
+    fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.memory.read(from, len, out)
+    }
+
+    fn target(&self) -> Target {
+        Target { machine: elf::MACHINE, architecture: None }
+    }
+
+    fn preload(&self, libraries: &[u8]) {
+        image::preload(libraries);
+    }
+
+    fn load(&self, id: u32, image: &PendingImage) -> Result<u64> {
+        Ok(self.insert_loaded(id, image::load(image, self.target().machine)?))
+    }
+
+    fn relocate(&self, id: u32) -> Result<u64> {
+        // Not in the table meanwhile: loading runs the image's own code.
+        let image = self.take(id)?.relocate()?;
+        Ok(self.insert_loaded(id, image))
+    }
+
+    fn unload(&self, id: u32) {
+        let _ = self.take(id);
+    }
+
+    fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
+        let mut to = Vec::new();
+        self.memory.read(pointer, size_of::<u64>(), &mut to)?;
+        let to = to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        match self.images.read().values().find(|image| image.span().contains(&to)) {
+            Some(image) if image.has_code(to) => self.thunks.lock().set(from, to),
+            // LLVM 22 also passes entries of virtual function tables, which are not code and need nothing.
+            Some(_) => Ok(()),
+            None => Err(Error::new(format!("an indirect function at {to:#x} is in no image"))),
+        }
+    }
+
+    #[inline]
+    fn has_kernel(&self, address: u64) -> bool {
+        self.images.read().values().any(|image| image.has_code(address))
+    }
+
+    #[inline]
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        kernels::run(launch.kernel, launch.args, launch.array);
+        Ok(())
+    }
+
+    fn begin_thread(&self, slot: usize) {
+        crash::use_slot(slot);
+    }
+
+    #[inline]
+    fn enter(&self, slot: usize, kernel: u64, timed: bool) {
+        crash::enter(slot, kernel, timed);
+    }
+
+    #[inline]
+    fn leave(&self, slot: usize) {
+        crash::leave(slot);
+    }
+
+    fn check_time(&self, limit: Duration) {
+        crash::check_time(limit);
+    }
+
+    #[inline]
+    fn fault(&self) -> Option<Fault> {
+        crash::fault()
+    }
+
+    fn fault_reported(&self) {
+        crash::reported();
+    }
+
+    fn start_anew(&self) {
+        crash::start_anew();
+    }
+}

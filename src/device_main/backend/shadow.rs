@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A backend for tests with memory that this process can't access, like that of a GPU: the arena is
+//! only reserved, and its contents are elsewhere. Kernels are functions of this process; arguments that
+//! are addresses of the arena are translated for them.
+
+use super::cpu::kernels;
+use super::{Backend, Launch, Target};
+use crate::base::{Error, Result, elf};
+use crate::device_main::pending_image::PendingImage;
+use crate::sys::mapping;
+use memmap2::{MmapOptions, MmapRaw};
+use std::sync::OnceLock;
+
+pub(crate) struct Shadow {
+    arena: OnceLock<(u64, MmapRaw)>,
+    kernels: Vec<u64>,
+}
+
+impl Shadow {
+    pub fn new(kernels: &[u64]) -> Shadow {
+        Shadow { arena: OnceLock::new(), kernels: kernels.to_vec() }
+    }
+
+    /// Where the contents of a range of the arena are.
+    fn place(&self, at: u64, len: u64) -> Result<*mut u8> {
+        let (start, contents) = self.arena.get().ok_or_else(|| nowhere(at, len))?;
+        let offset = at.checked_sub(*start).filter(|&offset| offset <= contents.len() as u64);
+        let offset = offset.filter(|&offset| len <= contents.len() as u64 - offset).ok_or_else(|| nowhere(at, len))?;
+        Ok(contents.as_mut_ptr().wrapping_add(offset as usize))
+    }
+}
+
+impl Backend for Shadow {
+    unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
+        mapping::map_at(at, len, libc::PROT_NONE, None)?;
+        let contents = MmapRaw::from(MmapOptions::new().len(len as usize).no_reserve_swap().map_anon()?);
+        self.arena.set((at, contents)).map_err(|_| Error::new("there is an arena already"))
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        if let Ok(place) = self.place(at, len) {
+            // SAFETY: the range is within the contents. If this fails, the memory stays in use.
+            unsafe { libc::madvise(place.cast(), len as usize, libc::MADV_DONTNEED) };
+        }
+    }
+
+    fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        let place = self.place(to, bytes.len() as u64)?;
+        // SAFETY: the range is within the contents; what kernels do there meanwhile is up to the program.
+        unsafe { place.copy_from(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        let place = self.place(from, len as u64)?;
+        out.reserve(len);
+        // SAFETY: as in `write`; the capacity was reserved.
+        unsafe {
+            out.as_mut_ptr().add(out.len()).copy_from(place, len);
+            out.set_len(out.len() + len);
+        }
+        Ok(())
+    }
+
+    fn target(&self) -> Target {
+        Target { machine: elf::MACHINE, architecture: Some("shadow") }
+    }
+
+    fn load(&self, id: u32, _: &PendingImage) -> Result<u64> {
+        Err(Error::new(format!("image {id} can't be loaded: this backend has no loader")))
+    }
+
+    fn relocate(&self, id: u32) -> Result<u64> {
+        Err(Error::new(format!("there is no image {id}")))
+    }
+
+    fn unload(&self, _: u32) {}
+
+    fn redirect(&self, from: u64, _: u64) -> Result<()> {
+        Err(nowhere(from, 1))
+    }
+
+    fn has_kernel(&self, address: u64) -> bool {
+        self.kernels.contains(&address)
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        let translated = |&arg: &u64| self.place(arg, 1).map_or(arg, |place| place as u64);
+        let args: Vec<u64> = launch.args.iter().map(translated).collect();
+        kernels::run(launch.kernel, &args, launch.array);
+        Ok(())
+    }
+}
+
+fn nowhere(at: u64, len: u64) -> Error {
+    Error::new(format!("{len} bytes at {at:#x} are not of this device"))
+}

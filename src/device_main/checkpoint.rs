@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Snapshots: sleeping copies of an idle device process, from which its rank can replace it.
+
+use super::backend::Backend;
+use super::parts::Parts;
+use super::pool::Me;
+use super::process::quit;
+use crate::base::Result;
+use crate::sys::process;
+use crate::wire::reply::Failure;
+
+/// What has a device process copied.
+pub(crate) trait Checkpoint: Send + Sync {
+    fn is_wanted(&self) -> bool;
+
+    /// If set, every message fails with it.
+    fn failure(&self) -> Option<&Failure>;
+
+    /// A copy with this process id was made; 0 means that none can be made.
+    fn taken(&self, pid: u32) -> Result<()>;
+
+    /// In a copy: sleeps. Returns in each process that replaces the original; fails if the copy is not needed.
+    fn sleep(&self) -> Result<()>;
+}
+
+/// Leaves a sleeping copy of this process behind unless another thread is busy; the caller soon
+/// tries again. True in a process that a copy has made: it has only this thread.
+#[cold]
+pub(super) fn take<B: Backend>(parts: &Parts<B>, checkpoint: &dyn Checkpoint, me: &mut Me) -> bool {
+    let Parts { host, backend, output, pool, .. } = parts;
+    // The rank would reply to these transfers for this process only: the parts of an image that a
+    // device passes on belong to no message that the rank tracks.
+    if host.link().has_bulk() || backend.fault().is_some() {
+        return false;
+    }
+    let (Some(silent), Some(idle)) = (output.try_hold(), pool.hold_idle()) else { return false };
+    // SAFETY: this thread, or the fork handlers of libc and libomp, hold all locks that the copy uses.
+    let pid = unsafe { libc::fork() };
+    drop((silent, idle));
+    if pid != 0 {
+        if backend.fault().is_some() {
+            // The copy may have the fault too.
+            if pid > 0 {
+                process::kill(pid);
+                let _ = process::reap(pid, true);
+            }
+        } else {
+            host.require(checkpoint.taken(pid.max(0) as u32));
+        }
+        return false;
+    }
+    if checkpoint.sleep().is_err() {
+        quit(1);
+    }
+    *me = pool.start_anew();
+    host.link().start_anew();
+    backend.start_anew();
+    backend.begin_thread(me.slot);
+    host.require(output.start_anew());
+    true
+}

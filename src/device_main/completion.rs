@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What the link returns for a finished bulk transfer.
+
+use super::pending_image::PendingImage;
+use super::work::Work;
+use crate::base::Error;
+use crate::base::lock::{Mutex, order};
+use crate::link::Peer;
+use crate::wire::record::TraceEvent;
+use memmap2::MmapMut;
+use std::sync::Arc;
+
+/// A message whose bulk transfer is in flight.
+pub(crate) struct Moving {
+    pub(super) work: Box<Work>,
+    pub(super) peer: Peer,
+    /// The transfer's trace event, if it is traced.
+    pub(super) event: Option<TraceEvent>,
+}
+
+/// What a finished transfer leaves to do. Keeps the transfer's memory until then.
+pub(crate) enum Completion {
+    /// Nothing: the data went directly from or to the backend's memory, or from this buffer.
+    Finish(Moving, Vec<u8>),
+    /// Write the bytes to this address.
+    Write(Moving, u64, Vec<u8>),
+    /// Forward the part of an image with this index, which has arrived.
+    PassOn(Arc<IncomingImage>, usize),
+    /// Nothing: a part of the image was forwarded.
+    Keep(Arc<PendingImage>),
+}
+
+/// An image that is received in parts. The thread with the last reference finishes its message.
+pub(crate) struct IncomingImage {
+    pub(super) id: u32,
+    pub(super) moving: Moving,
+    pub(super) image: Arc<PendingImage>,
+    pub(super) room: MmapMut,
+    /// Ranks and tags to which each part is forwarded when it arrives.
+    pub(super) to: [Option<(u32, u32)>; 2],
+    pub(super) failure: Mutex<Option<Error>, { order::LEAF }>,
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The crash board: memory that a device process shares with its parent. After the process has
+//! exited, the parent reads there who it was, which kernels it ran, and their names.
+
+use crate::base::limits::{NAMES, THREADS};
+use crate::base::{Error, Result, name};
+use crate::sys::node;
+use memmap2::MmapRaw;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes of the address and the length before each name.
+const HEAD: usize = 12;
+
+/// A word in a cache line of its own: a thread writes it at every launch.
+#[repr(align(64))]
+struct Apart(AtomicU64);
+
+/// Who a device is and what it runs.
+#[repr(C)]
+pub(crate) struct CrashBoard {
+    /// The address of each thread's running kernel, or 0.
+    kernels: [Apart; THREADS],
+    /// The device exits by itself.
+    ending: AtomicBool,
+    /// Device number and rank, each plus one; 0 if unknown.
+    number: AtomicU32,
+    rank: AtomicU32,
+    used: AtomicUsize,
+    /// Atomic: another process reads them, and the device may crash while it writes.
+    names: [AtomicU8; NAMES],
+}
+
+impl CrashBoard {
+    /// An empty board, for children that are forked; it is never unmapped.
+    #[cfg(any(test, feature = "workers"))]
+    pub fn new() -> Result<&'static CrashBoard> {
+        CrashBoard::in_file().map(|(board, _)| board)
+    }
+
+    /// A board with its file, for a child that becomes another program.
+    pub fn in_file() -> Result<(&'static CrashBoard, File)> {
+        let file = node::memfd(c"omptarget-mpi-board", 0)?;
+        file.set_len(size_of::<CrashBoard>() as u64)?;
+        Ok((CrashBoard::of(&file)?, file))
+    }
+
+    /// The board in such a file.
+    pub fn of(file: &File) -> Result<&'static CrashBoard> {
+        if file.metadata()?.len() != size_of::<CrashBoard>() as u64 {
+            return Err(Error::new("the memory shared with the supervisor has another size"));
+        }
+        let mapping =
+            MmapRaw::map_raw(file).map_err(|e| Error::from(e).context("memory shared with the supervisor"))?;
+        // SAFETY: the mapping is large enough, page-aligned and never unmapped. Zeros are valid in each
+        // field, and only processes of this executable write there, valid values.
+        Ok(unsafe { &*ManuallyDrop::new(mapping).as_mut_ptr().cast::<CrashBoard>() })
+    }
+
+    pub fn introduce(&self, number: usize, rank: usize) {
+        self.number.store(number as u32 + 1, Ordering::Relaxed);
+        self.rank.store(rank as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Device number and rank, once they are known.
+    pub fn identity(&self) -> Option<(u32, u32)> {
+        let [number, rank] = [&self.number, &self.rank].map(|n| n.load(Ordering::Relaxed));
+        Some((number.checked_sub(1)?, rank.checked_sub(1)?))
+    }
+
+    /// The kernel that the thread of a slot runs.
+    #[inline]
+    pub fn kernel(&self, slot: usize) -> &AtomicU64 {
+        &self.kernels[slot].0
+    }
+
+    /// From now on the device exits by itself.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Adds the symbols of kernels. Overlapping calls garble names, but do no other harm.
+    pub fn add_names<'a>(&self, kernels: impl Iterator<Item = (u64, &'a str)>) {
+        for (address, symbol) in kernels {
+            let used = self.used.load(Ordering::Relaxed);
+            let Some(len) = u32::try_from(symbol.len()).ok().filter(|&n| used + HEAD + n as usize <= NAMES) else {
+                continue;
+            };
+            let record = address.to_le_bytes().into_iter().chain(len.to_le_bytes()).chain(symbol.bytes());
+            self.names[used..].iter().zip(record).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
+            self.used.store(used + HEAD + len as usize, Ordering::Release);
+        }
+    }
+
+    pub fn forget_names(&self) {
+        self.used.store(0, Ordering::Release);
+    }
+
+    /// The address of the running kernel if there is exactly one; 0 otherwise.
+    #[cfg(any(test, feature = "workers"))]
+    pub fn only_kernel(&self) -> u64 {
+        let mut running = self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0);
+        running.next().filter(|_| running.next().is_none()).unwrap_or(0)
+    }
+
+    /// The users' names of the running kernels, without repetition. For use after the device has exited.
+    pub fn running(&self) -> Vec<String> {
+        let names = self.names();
+        let mut running: Vec<String> = Vec::new();
+        for kernel in self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0) {
+            let known = names.get(&kernel).map(|symbol| name::of_kernel(symbol));
+            let name = known.unwrap_or_else(|| format!("at {kernel:#x}"));
+            if !running.contains(&name) {
+                running.push(name);
+            }
+        }
+        running
+    }
+
+    /// Symbols by address. A device that crashed may have written anything.
+    fn names(&self) -> BTreeMap<u64, String> {
+        let used = self.used.load(Ordering::Acquire).min(NAMES);
+        let bytes: Vec<u8> = self.names[..used].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        let mut rest = bytes.as_slice();
+        let mut names = BTreeMap::new();
+        while let Some((head, tail)) = rest.split_first_chunk::<HEAD>() {
+            let (address, len) = head.split_at(8);
+            let address = u64::from_le_bytes(address.try_into().unwrap_or_default());
+            let len = u32::from_le_bytes(len.try_into().unwrap_or_default()) as usize;
+            let Some((symbol, tail)) = tail.split_at_checked(len) else { break };
+            names.insert(address, String::from_utf8_lossy(symbol).into_owned());
+            rest = tail;
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_run_are_named() {
+        let board = CrashBoard::new().unwrap();
+        assert_eq!((board.identity(), board.running()), (None, vec![]));
+        board.introduce(0, 3);
+        assert_eq!(board.identity(), Some((0, 3)));
+        board.add_names([(0x10, "__omp_offloading_3b_4c_old_l1"), (0x20, "two")].into_iter());
+        board.forget_names();
+        board.add_names([(0x10, "__omp_offloading_3b_4c_main_l12"), (0x20, "two")].into_iter());
+        for (slot, kernel) in [(0, 0x10), (1, 0x30), (THREADS - 1, 0x10)] {
+            board.kernel(slot).store(kernel, Ordering::Release);
+        }
+        assert_eq!(board.running(), ["main, line 12", "at 0x30"]);
+        assert_eq!(board.only_kernel(), 0);
+        [0, 1].iter().for_each(|&slot| board.kernel(slot).store(0, Ordering::Release));
+        assert_eq!(board.only_kernel(), 0x10);
+    }
+
+    #[test]
+    fn what_has_no_room_has_no_name() {
+        let board = CrashBoard::new().unwrap();
+        let long = "x".repeat(NAMES - 100);
+        board.add_names([(1, long.as_str()), (2, long.as_str()), (3, "short")].into_iter());
+        assert_eq!(board.names().keys().copied().collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn nonsense_is_safe_to_read() {
+        let board = CrashBoard::new().unwrap();
+        board.add_names([(7, "name")].into_iter());
+        board.names[8].store(0xff, Ordering::Relaxed);
+        board.used.store(usize::MAX, Ordering::Relaxed);
+        let _ = board.names();
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The host, as its device sees it: the link to it, its liveness, and how the device exits, with the host or after
+//! an error.
+
+use super::completion::Completion;
+use crate::base::{Error, Result};
+use crate::link::Link;
+use crate::link::backoff::{Backoff, BackoffPolicy};
+use crate::mpi::pmi;
+use crate::sys::{node, process, tcp_liveness};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+
+pub(crate) struct Host {
+    link: Link<Completion>,
+    rank: usize,
+    /// The host's process, if it runs on this node and this process is not a worker.
+    process: Option<OwnedFd>,
+    policy: BackoffPolicy,
+    /// The device's own standard error.
+    stderr: File,
+    quit: fn(i32) -> !,
+}
+
+impl Host {
+    /// `policy` is how to wait for the host's messages; `quit` exits the device.
+    pub fn new(
+        link: Link<Completion>,
+        (rank, process): (usize, Option<OwnedFd>),
+        policy: BackoffPolicy,
+        stderr: File,
+        quit: fn(i32) -> !,
+    ) -> Host {
+        Host { link, rank, process, policy, stderr, quit }
+    }
+
+    /// The link to the host and to other devices.
+    #[inline]
+    pub fn link(&self) -> &Link<Completion> {
+        &self.link
+    }
+
+    /// True if the host has this rank.
+    #[inline]
+    pub fn is(&self, rank: usize) -> bool {
+        self.rank == rank
+    }
+
+    /// True if the host waits on the calling thread's core.
+    #[inline]
+    pub fn shares_core(&self, core: u16) -> bool {
+        core == node::current_core() && self.process.is_some()
+    }
+
+    pub fn backoff(&self) -> Backoff<'_> {
+        self.link.backoff(self.policy)
+    }
+
+    #[inline]
+    pub fn send(&self, message: Vec<u8>) {
+        self.require(self.link.send(self.rank, message));
+    }
+
+    /// Returns the value, or exits: the device cannot continue without it.
+    #[inline]
+    pub fn require<T>(&self, result: Result<T>) -> T {
+        result.unwrap_or_else(|e| self.die(&e))
+    }
+
+    /// Exits if the host is gone: on this node, if its process has ended; on another node, where the launcher
+    /// reports that, if the connection to the launcher is lost too.
+    pub fn check(&self) {
+        if process::has_ended(self.process.as_ref()) {
+            pmi::leave();
+            (self.quit)(0);
+        }
+        self.require(tcp_liveness::check());
+    }
+
+    /// Ends MPI and exits, as the host requested.
+    pub fn leave(&self) -> ! {
+        self.link.finish();
+        pmi::leave();
+        (self.quit)(0)
+    }
+
+    /// Exits because of an error, which ends the job.
+    pub fn die(&self, why: &Error) -> ! {
+        if *why == Error::Closed {
+            // The link was closed under a kernel that nobody waits for: the device is about to exit.
+            park()
+        }
+        let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", node::host_name());
+        let _ = (&self.stderr).write_all(line.as_bytes());
+        (self.quit)(1)
+    }
+}
+
+/// Stops the calling thread forever.
+pub(crate) fn park() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Executes the messages of queues, command by command.
+//!
+//! `drive` makes the link's progress wherever a thread may have to wait here.
+
+use super::backend::{Backend, Launch};
+use super::host::park;
+use super::output;
+use super::parts::Parts;
+use super::pending_image::PendingImage;
+use super::pool::Me;
+use super::schedule::{Item as _, Schedule};
+use super::trace::MessageTrace;
+use super::transfer::Transfer;
+use super::work::{LONG_COPY, Running, Work};
+use crate::base::limits::OUTPUT_BEFORE_REPLY;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, clock};
+use crate::wire::command::{Command, Commands, Head};
+use crate::wire::record::Kind;
+use crate::wire::{Bytes, MESSAGE_MAX, reply};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+/// Up to this number, arguments of kernels are copied without a heap allocation.
+const FEW_ARGS: usize = 16;
+
+/// All messages of queues that were received and not answered.
+pub(super) struct Interpreter<B> {
+    parts: Arc<Parts<B>>,
+    schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
+    running: Running,
+    /// How long a kernel may run, if that is limited.
+    kernel_time: Option<Duration>,
+    /// After a fault, nothing is executed any more.
+    lost: AtomicBool,
+}
+
+/// The outcome of one command of a message.
+enum Step {
+    Next(Box<Work>),
+    End(Box<Work>),
+    /// The message continues later, elsewhere.
+    Away,
+}
+
+impl<B: Backend> Interpreter<B> {
+    pub fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>) -> Interpreter<B> {
+        let (schedule, running) = (Mutex::default(), Running::default());
+        Interpreter { parts, schedule, running, kernel_time, lost: AtomicBool::new(false) }
+    }
+
+    /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
+    #[inline]
+    pub fn arrive(&self, work: Box<Work>) -> Option<Box<Work>> {
+        self.schedule.lock().arrive(work)
+    }
+
+    pub fn is_unused(&self) -> bool {
+        self.schedule.lock().is_unused()
+    }
+
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
+    pub fn poll_faults(&self, is_replaced: bool, drive: impl Fn()) {
+        let backend = &self.parts.backend;
+        if let Some(limit) = self.kernel_time {
+            backend.check_time(limit);
+        }
+        if backend.fault().is_some() && !self.lost.swap(true, Ordering::AcqRel) {
+            self.give_up(is_replaced, drive);
+        }
+    }
+
+    /// After a fault, informs the backend once no message waits for a kernel any more.
+    pub fn settle_faults(&self) {
+        if self.is_lost() && self.running.is_empty() {
+            self.parts.backend.fault_reported();
+        }
+    }
+
+    /// A kernel crashed: all pending work fails.
+    #[cold]
+    fn give_up(&self, is_replaced: bool, drive: impl Fn()) {
+        let Parts { host, backend, output, pool, .. } = &*self.parts;
+        let Some(fault) = backend.fault() else { return };
+        output::try_flush_stdio();
+        output.send(host, OUTPUT_BEFORE_REPLY, drive);
+        let mut running = self.running.take_all();
+        // The crashed kernel's message is answered first.
+        running.sort_by_key(|(_, slot)| *slot != fault.slot);
+        let waiting = self.schedule.lock().drain();
+        if is_replaced && running.is_empty() && waiting.is_empty() {
+            // A thread that a kernel had left behind crashed: the rank must not wait for this device.
+            let mut message = host.link().buffer();
+            reply::failed(&mut message, 0, fault.failure);
+            host.send(message);
+        }
+        for mut work in running.into_iter().map(|(work, _)| work).chain(waiting) {
+            work.fail(fault.failure.clone());
+            pool.push(work);
+        }
+    }
+
+    /// Executes a message as far as is possible now.
+    #[inline]
+    pub fn execute(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) {
+        if let Some(trace) = &mut work.trace {
+            trace.enter();
+        }
+        loop {
+            match self.step(me, work) {
+                Ok(Step::Next(next)) => work = next,
+                Ok(Step::End(work)) => return self.finish(me, work, drive),
+                Ok(Step::Away) => return,
+                Err(e) => self.parts.host.die(&e),
+            }
+        }
+    }
+
+    fn finish(&self, me: &Me, mut work: Box<Work>, drive: impl Fn()) {
+        let Parts { host, output, pool, trace, .. } = &*self.parts;
+        if let Some(message) = &mut work.trace {
+            message.settle();
+        }
+        if output.is_pending() {
+            output.send(host, OUTPUT_BEFORE_REPLY, &drive);
+        }
+        let reply = work.take_reply();
+        // The record must exist before the host can ask for the trace, which it does after the reply.
+        // The receiver would answer that request itself, so it may record after the reply.
+        if let Some(message) = work.trace.as_mut().filter(|_| !me.receiving) {
+            message.finish(trace, work.head);
+        }
+        host.send(reply);
+        if let Some(message) = work.trace.as_mut().filter(|_| me.receiving) {
+            message.finish(trace, work.head);
+        }
+        let mut ready = VecDeque::new();
+        self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
+        pool.append(&mut ready);
+        host.link().recycle(std::mem::take(&mut work.message));
+        if !me.receiving {
+            // The receiver may sleep already: it does not know of this reply.
+            drive();
+        }
+    }
+
+    /// Executes the next command. If it fails, the message fails: later commands are skipped except for
+    /// transfers, since the other side waits for them. Errors end the device; no correct host causes one.
+    #[inline]
+    fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
+        let Parts { backend, trace, .. } = &*self.parts;
+        if let Some(fault) = backend.fault() {
+            work.fail(fault.failure.clone());
+        }
+        let w = &mut *work;
+        let mut rest = Commands::resume(&w.message, w.position);
+        let command = rest.take()?;
+        w.position = rest.position(&w.message);
+        if let (Some(message), Some(command)) = (&mut w.trace, &command) {
+            message.take_up(trace, command);
+        }
+        let outcome = match command {
+            None => return Ok(Step::End(work)),
+            Some(Command::Receive { to, len, rank, tag }) => {
+                return Transfer::new(&self.parts, work, (rank, tag)).receive(to, len).map(|()| Step::Away);
+            }
+            Some(Command::Send { from, len, rank, tag }) => {
+                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len).map(|()| Step::Away);
+            }
+            Some(Command::Image { image, rank, tag, len, libraries, to }) => {
+                let pending = PendingImage::new(len, libraries)?;
+                let transfer = Transfer::new(&self.parts, work, (rank, tag));
+                return transfer.receive_image(image, pending, to).map(|()| Step::Away);
+            }
+            _ if w.failure.is_some() => Ok(()),
+            Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
+            Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
+                backend.read(from, len as usize, &mut w.reply)
+            }
+            Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
+            Some(Command::Launch { kernel, .. }) if !backend.has_kernel(kernel) => {
+                Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
+            }
+            Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
+                let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
+                few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
+                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array }));
+            }
+            Some(Command::Launch { kernel, args, array }) => {
+                let many: Vec<u64> = args.iter().collect();
+                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array }));
+            }
+            Some(Command::Wait { seq }) => {
+                let waiting = self.schedule.lock().wait(work, seq);
+                return Ok(waiting.map_or(Step::Away, Step::Next));
+            }
+            Some(Command::Redirect { from, to }) => backend.redirect(from, to),
+            Some(
+                command @ (Command::Copy { .. } | Command::Load { .. } | Command::Move { .. } | Command::Unload { .. }),
+            ) => self.execute_long(me, command, w.head, &mut w.reply, &mut w.trace),
+            Some(_) => return Err(Error::new("the host put a command for the device into a queue")),
+        };
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        Ok(Step::Next(work))
+    }
+
+    /// Executes a command that may take long, other than a launch.
+    fn execute_long(
+        &self,
+        me: &mut Me,
+        command: Command<'_>,
+        head: Head,
+        reply: &mut Vec<u8>,
+        message: &mut Option<Box<MessageTrace>>,
+    ) -> Result<()> {
+        let Parts { backend, loader, pool, trace, .. } = &*self.parts;
+        match command {
+            Command::Copy { to, from, len } => {
+                let begin = message.as_mut().map(|message| message.start());
+                let copy = || backend.copy(to, from, len);
+                if len < LONG_COPY { copy() } else { pool.long(me, copy) }?;
+                if let (Some(message), Some(begin)) = (message, begin) {
+                    message.copied(trace, head, len, begin);
+                }
+            }
+            Command::Load { image } => {
+                let begin = message.as_mut().map(|message| message.start());
+                let base = pool.long(me, || loader.load(backend, image));
+                if let (Some(message), Some(begin)) = (message, begin) {
+                    message.done(trace, head, Kind::Load, u64::from(image), (begin, clock::now()));
+                }
+                reply.extend_from_slice(&base?.to_le_bytes());
+            }
+            Command::Move { image } => {
+                let base = pool.long(me, || loader.relocate(backend, image))?;
+                reply.extend_from_slice(&base.to_le_bytes());
+            }
+            Command::Unload { image } => pool.long(me, || {
+                loader.unload(backend, image);
+                // What the image's destructors printed.
+                output::flush_stdio();
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn launch(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Step {
+        let Parts { backend, pool, trace, .. } = &*self.parts;
+        let begin = work.trace.as_mut().map(|message| message.start());
+        let slot = me.slot;
+        self.running.enter(slot, work);
+        backend.enter(slot, launch.kernel, self.kernel_time.is_some());
+        let (outcome, ran) = pool.long(me, || {
+            // Pairs with `give_up`: either that finds this kernel, or this thread sees `lost`.
+            fence(Ordering::SeqCst);
+            let outcome = if self.is_lost() { Ok(()) } else { backend.run(launch) };
+            let ran = begin.map(|begin| (begin, clock::now()));
+            output::flush_stdio();
+            (outcome, ran)
+        });
+        backend.leave(slot);
+        // None if another kernel crashed: the host then knows that this one failed too.
+        let Some(mut work) = self.running.leave(slot) else { park() };
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Kernel, launch.kernel, ran);
+        }
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        Step::Next(work)
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The threads of a device: one receives, one watches the receiver, others execute or are idle.
+//!
+//! The receiver executes what it receives at once. Before it calls a kernel it marks that in the
+//! [`ReceiverToken`]. If the kernel has not returned after some tens of microseconds, the watching
+//! thread takes the token and receives instead. Thus a short kernel costs no hand-over, and a long one
+//! delays no message. A thread that finds the token taken after a kernel finishes its message and
+//! becomes idle.
+
+use super::receiver_token::ReceiverToken;
+use super::work::Work;
+use crate::base::Error;
+use crate::base::limits::THREADS;
+use crate::base::lock::{Mutex, order};
+use crate::sys::node;
+use rustix::process::{Resource, getrlimit};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Period of the watching thread. A receiver that it sees twice in the same kernel is late.
+const WATCH: Duration = Duration::from_micros(50);
+/// The watching thread sleeps when nothing has run for this long.
+const REST: Duration = Duration::from_millis(5);
+/// Minimum time between two moves of a thread off the core that it shares with the host.
+const LEAVE: Duration = Duration::from_millis(1);
+
+/// The threads of a device, and the messages that are ready for any of them.
+#[derive(Default)]
+pub(super) struct Pool {
+    token: ReceiverToken,
+    ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
+    /// The length of `ready`, readable without the lock.
+    ready_len: AtomicUsize,
+    threads: AtomicUsize,
+    /// Threads that have started to run.
+    begun: AtomicUsize,
+    /// Threads without work, including the watching one.
+    idle_threads: AtomicUsize,
+    /// Idle threads that sleep.
+    resting: Mutex<Vec<Thread>, { order::LEAF }>,
+    watched: AtomicBool,
+    /// When a thread last left the host's core.
+    left: Mutex<Option<Instant>, { order::LEAF }>,
+}
+
+/// The calling thread as one of the pool.
+pub(super) struct Me {
+    /// Its index in all tables of threads.
+    pub slot: usize,
+    pub receiving: bool,
+}
+
+pub(super) trait Serve: Send + Sync + 'static {
+    fn pool(&self) -> &Pool;
+    /// Prepares the calling thread.
+    fn begin(&self, slot: usize);
+    /// Receives and executes until another thread takes the token.
+    fn receive(self: &Arc<Self>, me: &mut Me);
+    fn execute(&self, me: &mut Me, work: Box<Work>);
+    fn die(&self, why: &Error) -> !;
+}
+
+/// Makes the calling thread the first one of the pool and the receiver.
+pub(super) fn serve<S: Serve>(server: &Arc<S>) -> ! {
+    let mut me = server.pool().first();
+    server.begin(me.slot);
+    add_thread(server);
+    loop {
+        server.receive(&mut me);
+        stand_by(server, &mut me);
+    }
+}
+
+/// Starts an idle thread; false if the table of threads is full.
+pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
+    let pool = server.pool();
+    let slot = pool.threads.fetch_add(1, Ordering::Relaxed);
+    if slot >= THREADS {
+        pool.threads.fetch_sub(1, Ordering::Relaxed);
+        return false;
+    }
+    pool.idle_threads.fetch_add(1, Ordering::Relaxed);
+    let server_of_thread = server.clone();
+    let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
+        let (server, mut me) = (server_of_thread, Me { slot, receiving: false });
+        server.pool().begun.fetch_add(1, Ordering::Release);
+        server.begin(slot);
+        server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
+        loop {
+            stand_by(&server, &mut me);
+            server.receive(&mut me);
+        }
+    });
+    if let Err(e) = spawned {
+        server.die(&Error::from(e).context("can't start a thread"));
+    }
+    true
+}
+
+/// Waits for work and does it, until the calling thread has become the receiver.
+fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
+    let pool = server.pool();
+    // Release here and below: `hold_idle` of a thread that forks sees what this one has unlocked.
+    pool.idle_threads.fetch_add(1, Ordering::Release);
+    while !me.receiving {
+        if let Some(work) = ready_for_idle_thread(server) {
+            server.execute(me, work);
+            pool.idle_threads.fetch_add(1, Ordering::Release);
+        } else if !pool.watched.swap(true, Ordering::AcqRel) {
+            me.receiving = pool.watch();
+            pool.watched.store(false, Ordering::Release);
+            pool.wake_one();
+        } else {
+            pool.rest();
+        }
+    }
+    if pool.idle_threads.fetch_sub(1, Ordering::Relaxed) == 1 {
+        add_thread(server);
+    }
+}
+
+/// A ready message, but not for the last idle thread, which must be free to replace the receiver.
+fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
+    let pool = server.pool();
+    let leave = || {
+        let others_stay = |n: usize| (n > 1).then(|| n - 1);
+        pool.idle_threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
+    };
+    let work = pool.next()?;
+    if leave() || (add_thread(server) && leave()) {
+        return Some(work);
+    }
+    pool.with_ready(|ready| ready.push_front(work));
+    None
+}
+
+impl Pool {
+    pub fn new() -> Pool {
+        Pool::default()
+    }
+
+    fn first(&self) -> Me {
+        self.threads.store(1, Ordering::Relaxed);
+        self.begun.store(1, Ordering::Relaxed);
+        Me { slot: 0, receiving: true }
+    }
+
+    /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
+    #[inline]
+    pub fn long<R>(&self, me: &mut Me, action: impl FnOnce() -> R) -> R {
+        let token = if me.receiving { self.token.begin_long() } else { 0 };
+        let result = action();
+        me.receiving = me.receiving && self.token.end_long(token);
+        result
+    }
+
+    /// True if a thread could replace the receiver.
+    #[inline]
+    pub fn has_idle_thread(&self) -> bool {
+        self.idle_threads.load(Ordering::Relaxed) > 0
+    }
+
+    fn rest(&self) {
+        self.resting.lock().push(std::thread::current());
+        if self.none_ready() && self.watched.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        let id = std::thread::current().id();
+        self.resting.lock().retain(|t| t.id() != id);
+    }
+
+    fn wake_one(&self) {
+        if let Some(thread) = self.resting.lock().pop() {
+            thread.unpark();
+        }
+    }
+
+    /// Watches the receiver. True if this thread took the token, false if there is work.
+    fn watch(&self) -> bool {
+        self.token.begin_watch();
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            if !self.none_ready() && self.idle_threads.load(Ordering::Relaxed) > 1 {
+                return false;
+            }
+            let state = self.token.look();
+            if state != last {
+                (last, since) = (state, Instant::now());
+            } else if self.token.take_over(state) {
+                return true;
+            } else if since.elapsed() > REST {
+                self.token.rest(state, || self.none_ready());
+                continue;
+            }
+            std::thread::sleep(WATCH);
+        }
+    }
+
+    /// Wakes idle threads if messages are ready.
+    pub fn hand_out(&self) {
+        if !self.none_ready() {
+            self.wake_one();
+            self.token.wake_watcher();
+        }
+    }
+
+    #[inline]
+    pub fn next(&self) -> Option<Box<Work>> {
+        if self.ready_len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.with_ready(VecDeque::pop_front)
+    }
+
+    fn none_ready(&self) -> bool {
+        self.ready_len.load(Ordering::SeqCst) == 0
+    }
+
+    pub fn push(&self, work: Box<Work>) {
+        self.with_ready(|ready| ready.push_back(work));
+    }
+
+    pub fn append(&self, works: &mut VecDeque<Box<Work>>) {
+        if !works.is_empty() {
+            self.with_ready(|ready| ready.append(works));
+        }
+    }
+
+    fn with_ready<R>(&self, change: impl FnOnce(&mut VecDeque<Box<Work>>) -> R) -> R {
+        let mut ready = self.ready.lock();
+        let result = change(&mut ready);
+        // SeqCst pairs with `ReceiverToken::rest`: the watcher must not sleep while something is ready.
+        self.ready_len.store(ready.len(), Ordering::SeqCst);
+        result
+    }
+
+    /// Leaves a core to the host, which waits there. Two threads that poll for each other on one core
+    /// look busy to the scheduler, which may leave them there for seconds.
+    #[cold]
+    pub fn leave_core(&self, core: u16) {
+        let mut left = self.left.lock();
+        if left.is_none_or(|left| left.elapsed() > LEAVE) {
+            *left = Some(Instant::now());
+            drop(left);
+            node::leave_core(core);
+        }
+    }
+
+    /// Keeps all threads but the calling one idle while the value lives; `None` if there is work.
+    pub fn hold_idle(&self) -> Option<impl Sized> {
+        // A thread that holds one of these locks is not idle.
+        let (resting, ready) = (self.resting.try_lock()?, self.ready.try_lock()?);
+        let watcher = self.token.lock();
+        let threads = self.threads.load(Ordering::Relaxed);
+        let all_idle =
+            self.idle_threads.load(Ordering::Acquire) + 1 == threads && self.begun.load(Ordering::Acquire) == threads;
+        (all_idle && ready.is_empty()).then_some((resting, ready, watcher))
+    }
+
+    /// In a process forked under [`Pool::hold_idle`]: the calling thread is the only one and the receiver.
+    pub fn start_anew(&self) -> Me {
+        self.resting.lock().clear();
+        self.token.reset();
+        self.watched.store(false, Ordering::Relaxed);
+        self.idle_threads.store(0, Ordering::Relaxed);
+        self.first()
+    }
+}
+
+/// Stack size of threads that run kernels: that of a main thread, within limits.
+fn stack_limit() -> usize {
+    getrlimit(Resource::Stack).current.map_or(64 << 20, |bytes| (bytes as usize).max(8 << 20))
+}

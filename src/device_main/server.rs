@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The main loop of a device: receives messages, executes those for the whole device at once, schedules the others,
+//! and exits when the host says so.
+//!
+//! The thread that holds the inbox schedules messages one by one as they arrive.
+
+use super::backend::Backend;
+use super::checkpoint::{self, Checkpoint};
+use super::completion::Completion;
+use super::host::Host;
+use super::interpreter::Interpreter;
+use super::loader::Loader;
+use super::output::{self, Output};
+use super::parts::Parts;
+use super::pool::{self, Me, Pool, Serve};
+use super::schedule::Item as _;
+use super::trace::Trace;
+use super::transfer;
+use super::work::Work;
+use crate::base::limits::OUTPUT_BEFORE_REPLY;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, clock};
+use crate::debug;
+use crate::link::backoff::Backoff;
+use crate::link::{Inbox, Progress};
+use crate::wire::Bytes;
+use crate::wire::command::{Command, Commands};
+use crate::wire::reply;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often an idle device checks whether its host is alive.
+const PULSE: Duration = Duration::from_millis(250);
+/// Polls of the receiver between calls of `poll_housekeeping`.
+const LOOKS: u32 = 16;
+
+pub(crate) struct Server<B> {
+    parts: Arc<Parts<B>>,
+    inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
+    interpreter: Interpreter<B>,
+    /// The reply to the shutdown command.
+    farewell: Mutex<Option<Vec<u8>>, { order::LEAF }>,
+    /// Set if this process can be checkpointed.
+    checkpoint: Option<Arc<dyn Checkpoint>>,
+}
+
+impl<B: Backend> Server<B> {
+    /// Creates the device. `kernel_time` limits how long a kernel may run.
+    pub fn new(
+        host: Host,
+        backend: B,
+        output: Output,
+        kernel_time: Option<Duration>,
+        checkpoint: Option<Arc<dyn Checkpoint>>,
+    ) -> Arc<Server<B>> {
+        debug!("this device executes images for {}", backend.target());
+        let (loader, pool, trace) = (Loader::default(), Pool::new(), Trace::default());
+        let parts = Arc::new(Parts { host, backend, loader, output, pool, trace });
+        let interpreter = Interpreter::new(parts.clone(), kernel_time);
+        Arc::new(Server { parts, inbox: Mutex::default(), interpreter, farewell: Mutex::default(), checkpoint })
+    }
+
+    #[cfg(test)]
+    pub fn backend(&self) -> &B {
+        &self.parts.backend
+    }
+
+    /// The received bytes of an image that is not loaded.
+    #[cfg(test)]
+    pub fn pending_image(&self, image: u32) -> Option<Vec<u8>> {
+        self.parts.loader.pending(image).map(|image| image.bytes().to_vec())
+    }
+
+    /// Serves until the host ends the device.
+    pub fn run(self: Arc<Server<B>>) -> ! {
+        pool::serve(&self)
+    }
+
+    /// Handles rare events: reports faults, sends output, exits.
+    fn poll_housekeeping(&self, backoff: &Backoff<'_>) {
+        let drive = || self.drive_only();
+        self.interpreter.poll_faults(self.checkpoint.is_some(), drive);
+        if self.farewell.lock().is_some() {
+            self.end();
+        }
+        self.parts.output.poll(&self.parts.host, backoff.is_long(), drive);
+        self.interpreter.settle_faults();
+    }
+
+    /// Makes progress and schedules what has arrived. Returns the first message that can be executed; the others go
+    /// to the pool.
+    #[inline]
+    fn drive(&self) -> (Progress, Option<Box<Work>>) {
+        let Parts { host, pool, .. } = &*self.parts;
+        let Some(mut inbox) = self.inbox.try_lock() else { return (Progress::Elsewhere, None) };
+        let (mut progress, mut first) = (Progress::None, None);
+        loop {
+            if host.require(host.link().drive(&mut inbox)) == Progress::Made {
+                progress = Progress::Made;
+            }
+            if inbox.is_empty() {
+                return (progress, first);
+            }
+            let completed = inbox.completed.drain(..);
+            completed.for_each(|(completion, result)| transfer::complete(&self.parts, completion, result));
+            while let Some((from, message)) = inbox.pop_message() {
+                match self.arrived(from, message) {
+                    Ok(Some(work)) if first.is_none() => first = Some(work),
+                    Ok(Some(work)) => pool.push(work),
+                    Ok(None) => {}
+                    Err(e) => host.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
+                }
+            }
+        }
+    }
+
+    /// The same for a thread that cannot execute now.
+    fn drive_only(&self) {
+        if let (_, Some(work)) = self.drive() {
+            self.parts.pool.push(work);
+        }
+        self.parts.pool.hand_out();
+    }
+
+    /// Schedules a message, or executes it if it concerns the whole device.
+    fn arrived(&self, from: usize, message: Vec<u8>) -> Result<Option<Box<Work>>> {
+        let Parts { host, pool, trace, .. } = &*self.parts;
+        if !host.is(from) {
+            return Err(Error::new("it is not this device's host"));
+        }
+        let mut work = Work::new(message, host.link().buffer(), trace.message())?;
+        if host.shares_core(work.head.core) {
+            pool.leave_core(work.head.core);
+        }
+        if work.head.queue != 0 {
+            if let Some(failure) = self.checkpoint.as_ref().and_then(|c| c.failure()) {
+                work.fail(failure.clone());
+            }
+            return Ok(self.interpreter.arrive(work));
+        }
+        self.execute_control(*work).map(|()| None)
+    }
+
+    /// Executes a control message at once: before any later message, even if earlier messages of queues are
+    /// unfinished.
+    fn execute_control(&self, mut work: Work) -> Result<()> {
+        let Parts { host, backend, loader, output, trace, .. } = &*self.parts;
+        let mut outcome = Ok(());
+        let mut ends = false;
+        let mut rest = Commands::resume(&work.message, work.position);
+        while let Some(command) = rest.take()? {
+            match command {
+                Command::Start { at, len } if self.interpreter.is_unused() => {
+                    // SAFETY: only messages of queues use the arena. None has arrived, and none can arrive now:
+                    // this thread holds the inbox.
+                    outcome = unsafe { backend.start(at, len) };
+                }
+                Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
+                Command::Discard { at, len } => backend.discard(at, len),
+                Command::Watch { events } => trace.begin(events),
+                Command::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
+                Command::Recall => {
+                    let mut message = host.link().buffer();
+                    reply::begin_records(&mut message);
+                    let left = trace.recall(&mut message);
+                    host.send(message);
+                    work.reply.extend_from_slice(&left.to_le_bytes());
+                }
+                Command::Shutdown => ends = true,
+                Command::Printed { bytes } => output.acknowledge(bytes),
+                _ => return Err(Error::new("a command of a queue in a message for the device")),
+            }
+        }
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        let reply = work.take_reply();
+        match ends {
+            true => *self.farewell.lock() = Some(reply),
+            false => host.send(reply),
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> ! {
+        let Parts { host, loader, output, .. } = &*self.parts;
+        output::try_flush_stdio();
+        output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
+        let farewell = std::mem::take(&mut *self.farewell.lock());
+        farewell.into_iter().for_each(|reply| host.send(reply));
+        let mut backoff = host.backoff();
+        while !host.link().is_flushed() {
+            host.check();
+            self.drive_only();
+            backoff.pause(false);
+        }
+        // MPI unloads libraries when it ends; no other thread may be loading one then.
+        let _loading = loader.hold_loading();
+        host.leave()
+    }
+}
+
+impl<B: Backend> Serve for Server<B> {
+    fn pool(&self) -> &Pool {
+        &self.parts.pool
+    }
+
+    fn begin(&self, slot: usize) {
+        self.parts.backend.begin_thread(slot);
+    }
+
+    fn receive(self: &Arc<Self>, me: &mut Me) {
+        let Parts { host, backend, loader, pool, .. } = &*self.parts;
+        let mut backoff = host.backoff();
+        let mut pulse = Instant::now();
+        let mut looks = 0u32;
+        while me.receiving {
+            let (progress, arrived) = self.drive();
+            if let Some(work) = arrived.or_else(|| pool.next()) {
+                // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
+                // A lost device runs no kernels, and may have no idle thread left.
+                if pool.has_idle_thread() || !work.may_take_long() || self.interpreter.is_lost() {
+                    // First: no doorbell may ring for a thread that is in a kernel.
+                    backoff.reset();
+                    self.execute(me, work);
+                    continue;
+                }
+                pool.push(work);
+            }
+            match progress {
+                Progress::Made => {
+                    backoff.reset();
+                    continue;
+                }
+                // Do not sleep: another thread handles the inbox, and more may arrive.
+                Progress::Elsewhere => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Progress::None => {}
+            }
+            backoff.pause(host.link().has_bulk());
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS) || backoff.is_long() {
+                self.poll_housekeeping(&backoff);
+                loader.preload(backend, pool, me);
+                if let Some(checkpoint) = self.checkpoint.as_deref().filter(|c| c.is_wanted()) {
+                    // The copy does not sleep on this process's doorbell.
+                    backoff.reset();
+                    if checkpoint::take(&self.parts, checkpoint, me) {
+                        pool::add_thread(self);
+                    }
+                }
+                if backoff.elapsed() > PULSE && pulse.elapsed() > PULSE {
+                    pulse = Instant::now();
+                    host.check();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn execute(&self, me: &mut Me, work: Box<Work>) {
+        self.interpreter.execute(me, work, || self.drive_only());
+    }
+
+    fn die(&self, why: &Error) -> ! {
+        self.parts.host.die(why)
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Starts a device: the supervisor, MPI, this process's share of the node, and the server.
+
+use super::backend::cpu::{Cpu, crash};
+use super::checkpoint::Checkpoint;
+use super::completion::Completion;
+use super::crash_board::CrashBoard;
+use super::host::Host;
+use super::output::Output;
+use super::process::quit;
+use super::server::Server;
+use super::supervisor;
+use crate::base::settings::{Bind, Settings};
+use crate::base::{Error, Result};
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher};
+use crate::job::topology::{Team, processes, share_of_cores, sharers};
+use crate::link::Link;
+use crate::link::backoff::BackoffPolicy;
+use crate::link::doorbell::Doorbells;
+use crate::mpi::Mpi;
+use crate::sys::{node, process, tcp_liveness};
+use crate::wire::hello::{Hello, Role};
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Starts the server of a rank whose devices are processes, if the settings say so; before any thread and MPI.
+pub struct Workers(pub(crate) StartWorkers);
+
+type StartWorkers = fn(&Settings) -> Result<Option<Box<dyn Rank>>>;
+
+/// A rank whose devices are separate processes.
+pub(crate) trait Rank {
+    /// Serves the devices until the host has ended all of them.
+    fn serve(self: Box<Self>, place: Place) -> Result<Infallible>;
+}
+
+/// A rank's place in the job.
+pub(crate) struct Place {
+    pub mpi: Mpi,
+    pub doorbells: Doorbells,
+    /// See [`Link::new`].
+    pub frames: Vec<usize>,
+    /// The host's rank, and its process if it runs on this node.
+    pub host: (usize, Option<OwnedFd>),
+    hellos: Vec<Hello>,
+    /// The number of the rank's first device.
+    number: usize,
+    bind: Bind,
+}
+
+impl Place {
+    fn find(settings: &Settings) -> Result<Place> {
+        let Bootstrap { mpi, doorbells, frames, hellos, topology } =
+            bootstrap(Role::Device, Origin::Started, settings)?;
+        let Some(Team { host, devices }) = topology.team_of(mpi.rank) else {
+            return Err(Error::new("the ranks do not agree on who is a device"));
+        };
+        let (host, number) = (*host, devices.iter().position(|&r| r == mpi.rank).unwrap_or_default());
+        let is_near = hellos[host].node == hellos[mpi.rank].node;
+        let host_process = if is_near { process::handle(hellos[host].pid as i32) } else { None };
+        if !is_near {
+            tcp_liveness::watch(2 * settings.heartbeat);
+        }
+        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, number, bind: settings.bind })
+    }
+
+    pub fn me(&self) -> &Hello {
+        &self.hellos[self.mpi.rank]
+    }
+
+    /// Bytes of a fragment of bulk data.
+    pub fn fragment(&self) -> u64 {
+        self.hellos[self.host.0].fragment
+    }
+
+    /// Threads that a device may use, by its share of the cores.
+    pub fn threads(&self) -> usize {
+        (self.me().cores.len() / sharers(&self.hellos, self.mpi.rank)).max(1)
+    }
+
+    /// The cores to bind a device of this rank to; empty for none.
+    pub fn cores(&self, device: usize) -> &[u16] {
+        let share = share_of_cores(&self.hellos, self.mpi.rank, device);
+        share.filter(|_| self.bind == Bind::Share).unwrap_or_default()
+    }
+
+    /// True if the node has more processes than cores.
+    pub fn is_crowded(&self) -> bool {
+        processes(&self.hellos, self.mpi.rank) > self.me().cores.len()
+    }
+}
+
+/// Images bring their own libomptarget into this process. It must not look for devices here, whatever
+/// the environment says. Must be called before any thread starts.
+pub(super) fn do_not_offload() {
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
+}
+
+/// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
+/// this process has a supervisor already.
+pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Result<Infallible> {
+    if launcher().is_none() {
+        return Err(Error::new(
+            "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
+             or mpirun -np N+1 llvm-offload-mpi-device PROGRAM",
+        ));
+    }
+    do_not_offload();
+    // Launchers pass these on to all processes of a job; only the program should get them.
+    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: ignoring a signal needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // If the parent had it ignored, this process would not learn how its children exit.
+    // SAFETY: the default needs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    node::require_proc()?;
+    let settings = Settings::from_env()?;
+    let rank = match workers {
+        Some(workers) => workers.0(&settings)?,
+        None if settings.has_workers() => {
+            return Err(Error::new(
+                "this build has neither several devices behind a rank nor spares: unset OMPTARGET_MPI_DEVICES_PER_RANK \
+                 and OMPTARGET_MPI_SPARES, or build it with the cargo feature 'workers'",
+            ));
+        }
+        None => None,
+    };
+    if let Some(rank) = rank {
+        // The rank itself reports how its devices exit.
+        return rank.serve(Place::find(&settings)?);
+    }
+    let board = match supervised {
+        Some(fd) => supervisor::board(fd)?,
+        None => {
+            if settings.bind != Bind::Inherit {
+                // Now, while the launcher is the parent.
+                node::undo_binding();
+            }
+            supervisor::fork_device()?
+        }
+    };
+    let place = Place::find(&settings)?;
+    set_up(place.threads(), place.cores(0), &settings);
+    board.introduce(place.number, place.mpi.rank);
+    let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
+    let fragment = place.fragment() as usize;
+    let link = Link::new(Box::new(place.mpi), fragment, place.doorbells, place.frames)?;
+    execute(link, place.host, policy, None, board, &settings)
+}
+
+/// Gives kernels their share of the cores, unless the user wants otherwise.
+pub(crate) fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
+    if std::env::var_os("OMP_NUM_THREADS").is_none() && settings.bind != Bind::Inherit {
+        // SAFETY: MPI's own threads, if there are any, no longer read the environment.
+        unsafe { std::env::set_var("OMP_NUM_THREADS", threads.to_string()) };
+    }
+    if !cores.is_empty() {
+        node::bind(cores);
+    }
+}
+
+pub(crate) fn execute(
+    link: Link<Completion>,
+    host: (usize, Option<OwnedFd>),
+    policy: BackoffPolicy,
+    checkpoint: Option<Arc<dyn Checkpoint>>,
+    board: &'static CrashBoard,
+    settings: &Settings,
+) -> Result<Infallible> {
+    // For regions, standard input is empty: the launcher's is the program's.
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(null);
+    }
+    let (output, stderr) = Output::capture()?;
+    crash::install_handlers(board);
+    let host = Host::new(link, host, policy, stderr, quit);
+    Server::new(host, Cpu::new(board), output, settings.kernel_timeout, checkpoint).run()
+}

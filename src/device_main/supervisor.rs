@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The supervisor: the parent process of a device. It waits for the device to exit and reports the
+//! reason if the device can't: it was killed, crashed outside of any kernel, or a kernel called `_exit`.
+//!
+//! The supervisor forks the device before MPI and before any thread starts. The launcher takes the
+//! supervisor for the device, so it passes signals on, and exits as the device did. A rank with workers
+//! is their parent itself and needs only [`cause`] and the crash boards.
+
+use super::crash_board::CrashBoard;
+use super::process::die_with_parent;
+use crate::base::{Error, Result, log, name};
+use crate::sys::cgroup::{field, memory_folders};
+use crate::sys::{node, process};
+use crate::{debug, mpi};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+use std::ffi::c_int;
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::{CommandExt, parent_id};
+use std::path::Path;
+use std::process::Command;
+
+/// Signals that are passed on to the device.
+const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCONT];
+/// Those of them that terminate it.
+const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// Forks the device and returns there, with the crash board that its parent will read. No thread may run yet.
+pub(super) fn fork_device() -> Result<&'static CrashBoard> {
+    let (board, file) = CrashBoard::in_file()?;
+    die_with_parent();
+    let (me, launcher) = (std::process::id(), parent_id());
+    let waited = block_signals();
+    // SAFETY: no other thread runs.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::from(std::io::Error::last_os_error()).context("can't start the device's own process")),
+        0 => {
+            die_with_parent();
+            if parent_id() != me {
+                // The parent has exited already.
+                // SAFETY: there is nothing to clean up.
+                unsafe { libc::_exit(1) };
+            }
+            // SAFETY: the set outlives the call.
+            unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
+            if mpi::library().starts_with("MPICH") {
+                start_afresh(&file);
+            }
+            Ok(board)
+        }
+        device => supervise(device, launcher as i32, board, &waited),
+    }
+}
+
+/// Executes this executable anew in this process; returns if that fails. MPICH must not start in a
+/// forked process that has not called `exec`: in 1 of 70 of them UCX 1.18 hangs while it installs its
+/// hooks, with or without other threads (MPICH 4.2, `ucm_event_enter_exclusive`).
+fn start_afresh(board: &fs::File) {
+    let fd = board.as_raw_fd();
+    // The descriptor stays open across `exec`.
+    let _ = fcntl_setfd(board, FdFlags::empty());
+    if let Ok(executable) = std::env::current_exe() {
+        let mut command = Command::new(executable);
+        if let Some(name) = std::env::args_os().next() {
+            command.arg0(name);
+        }
+        let e = command.arg(format!("--supervised={fd}")).exec();
+        debug!("a device could not be started afresh: {e}");
+    }
+}
+
+/// The crash board of a device that `start_afresh` started.
+pub(super) fn board(fd: c_int) -> Result<&'static CrashBoard> {
+    // SAFETY: the process that passed the number has opened it for this process.
+    CrashBoard::of(&unsafe { fs::File::from_raw_fd(fd) })
+}
+
+/// Blocks the signals that the supervisor waits for.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: the set is initialised before it is used and outlives the calls.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        PASSED_ON.iter().chain([&libc::SIGCHLD]).for_each(|&signal| {
+            libc::sigaddset(&mut set, signal);
+        });
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn supervise(device: i32, launcher: i32, board: &CrashBoard, signals: &libc::sigset_t) -> ! {
+    let kills = Kills::so_far();
+    release_streams();
+    let mut asked_to_end = false;
+    let status = loop {
+        // SAFETY: zero is a valid value, and both records outlive the call.
+        let (signal, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigwaitinfo(signals, &mut info), info)
+        };
+        if signal == libc::SIGCHLD
+            && let Ok(Some(status)) = process::reap(device, false)
+        {
+            break status;
+        }
+        if PASSED_ON.contains(&signal) {
+            // A signal of the launcher, of a terminal or to the whole process group: the user then knows
+            // why the device exits.
+            // SAFETY: the kernel fills in the sender for such signals.
+            asked_to_end |= DEADLY.contains(&signal) && [0, launcher].contains(&unsafe { info.si_pid() });
+            if let (Some(device), Some(signal)) = (Pid::from_raw(device), Signal::from_named_raw(signal)) {
+                let _ = kill_process(device, signal);
+            }
+        }
+    };
+    let line = obituary(device, status, board, &kills).filter(|_| !asked_to_end);
+    let unexpected = line.is_some();
+    if let Some(line) = line {
+        log::error(line);
+    }
+    end_as(status, unexpected, signals)
+}
+
+/// Gives up standard input and output: the launcher must not take this process for one that still
+/// prints. Connections to the launcher stay open: if one closed, the launcher would end the job, and
+/// this process, before the reason is reported.
+fn release_streams() {
+    if let Ok(null) = fs::File::options().read(true).write(true).open("/dev/null") {
+        let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null));
+    }
+}
+
+/// Exits as the device did, but never with success if that was unexpected.
+fn end_as(status: c_int, unexpected: bool, signals: &libc::sigset_t) -> ! {
+    if libc::WIFSIGNALED(status) {
+        // The device's core dump is the one of interest.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+        // SAFETY: the default action needs no handler, and the set outlives the call.
+        unsafe {
+            let signal = libc::WTERMSIG(status);
+            libc::signal(signal, libc::SIG_DFL);
+            libc::sigprocmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+    }
+    let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1 };
+    let code = if unexpected { code.max(1) } else { code };
+    // SAFETY: there is nothing to clean up.
+    unsafe { libc::_exit(code) }
+}
+
+/// Why a device exited and which kernels it ran, for the user; `None` if the device has reported it itself.
+fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> Option<String> {
+    let host = node::host_name();
+    let identity = board.identity();
+    if !libc::WIFSIGNALED(status) && (board.is_ending() || identity.is_none()) {
+        return None;
+    }
+    let device = match identity {
+        Some((number, rank)) => format!("device {number} (rank {rank} on host {host}, pid {device})"),
+        None => format!("a device (on host {host}, pid {device})"),
+    };
+    let running = board.running();
+    let at_work = match running.as_slice() {
+        [] if identity.is_none() => "before it had met the program".to_string(),
+        [] => "while no kernel ran".to_string(),
+        [one] => format!("while kernel {one} ran"),
+        many => format!("while kernels {} ran", many.join("; ")),
+    };
+    Some(format!("{device} {}, {at_work}", cause(status, before)))
+}
+
+/// How a process ended: "was ended by signal SIGTERM". `status` is from `waitpid`.
+pub(crate) fn cause(status: c_int, before: &Kills) -> String {
+    if !libc::WIFSIGNALED(status) {
+        return format!("ended with status {} (something there called _exit)", libc::WEXITSTATUS(status));
+    }
+    let signal = libc::WTERMSIG(status);
+    let why = match signal {
+        libc::SIGKILL => before.since(),
+        libc::SIGALRM => " (it had crashed and could not tell how)",
+        _ => "",
+    };
+    format!("was ended by {}{why}", name::of_signal(signal))
+}
+
+/// How many processes the OOM killer has ended in this process's cgroup and on the whole node, if known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kills {
+    cgroup: Option<u64>,
+    node: Option<u64>,
+}
+
+impl Kills {
+    pub fn so_far() -> Kills {
+        let count = |file: &Path| field(&fs::read_to_string(file).ok()?, "oom_kill");
+        // A group that does not account for memory has no such file; the group above it has.
+        let cgroup = memory_folders().iter().find_map(|folder| {
+            // Of version 2, and of version 1.
+            ["memory.events", "memory.oom_control"].iter().find_map(|name| count(&folder.join(name)))
+        });
+        Kills { cgroup, node: count("/proc/vmstat".as_ref()) }
+    }
+
+    /// The sender of a SIGKILL since then, as far as is known.
+    pub fn since(&self) -> &'static str {
+        let now = Kills::so_far();
+        let more = |before: Option<u64>, now: Option<u64>| before.zip(now).map(|(before, now)| now > before);
+        match (more(self.cgroup, now.cgroup), more(self.node, now.node)) {
+            (Some(true), _) => {
+                " (the system's OOM killer ended a process of its cgroup, the memory of which was used up)"
+            }
+            (_, Some(true)) => " (the system's OOM killer ended some process meanwhile: memory may have been used up)",
+            (None, None) => " (the system's OOM killer may have sent it)",
+            _ => " (not of the system's OOM killer, but of some process)",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    const EXITED: fn(c_int) -> c_int = |code| code << 8;
+
+    #[test]
+    fn the_end_of_a_device_is_reported_with_what_ran() {
+        let board = CrashBoard::new().unwrap();
+        let kills = Kills::default();
+        let of = |status| obituary(77, status, board, &kills);
+        assert_eq!(of(EXITED(1)), None);
+        let ends = |status, end: &str| assert!(of(status).unwrap().ends_with(end), "{:?}", of(status));
+        ends(libc::SIGSEGV, "pid 77) was ended by signal SIGSEGV, before it had met the program");
+        board.introduce(1, 4);
+        ends(libc::SIGTERM, "was ended by signal SIGTERM, while no kernel ran");
+        board.add_names([(0x10, "__omp_offloading_3b_4c_main_l12")].into_iter());
+        board.kernel(2).store(0x10, Ordering::Relaxed);
+        let killed = of(libc::SIGKILL).unwrap();
+        assert!(killed.starts_with("device 1 (rank 4 on host ") && killed.contains("signal SIGKILL ("), "{killed}");
+        ends(libc::SIGKILL, ", while kernel main, line 12 ran");
+        board.kernel(3).store(0x20, Ordering::Relaxed);
+        ends(EXITED(0), "status 0 (something there called _exit), while kernels main, line 12; at 0x20 ran");
+        board.end();
+        assert_eq!(of(EXITED(0)), None);
+    }
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The trace of a device: what it records of each message if its host asks for that.
+//!
+//! Time stamps cost more than anything else here. So one stamp both ends an interval and begins the
+//! next one, and whatever can wait is recorded after the reply was sent.
+//!
+//! The recording functions are not inlined: without a trace they would take registers from the code
+//! around them.
+
+use crate::base::clock;
+use crate::base::lock::{Mutex, order};
+use crate::wire::command::{Command, Head};
+use crate::wire::record::{Direction, Kind, RECORD_MAX, Record, Sum, TraceEvent};
+use crate::wire::{Bytes, MESSAGE_MAX};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What happened since the host's last request.
+#[derive(Default)]
+struct Log {
+    /// The maximum number of events.
+    limit: u64,
+    events: Vec<TraceEvent>,
+    dropped: u64,
+    kernels: FxHashMap<u64, Sum>,
+    moved: [Sum; Direction::ALL.len()],
+}
+
+impl Log {
+    fn event(&mut self, mut event: TraceEvent) {
+        // The clocks of threads may differ a little.
+        event.end = event.end.max(event.begin);
+        if (self.events.len() as u64) < self.limit {
+            self.events.push(event);
+        } else if self.limit > 0 {
+            self.dropped = self.dropped.saturating_add(1);
+        }
+        if event.kind == Kind::Kernel {
+            let sum = Sum { count: 1, bytes: 0, time: event.end - event.begin };
+            self.kernels.entry(event.what).or_default().add(sum);
+        }
+    }
+
+    fn moved(&mut self, way: Direction, sum: Sum) {
+        self.moved[way as usize - 1].add(sum);
+    }
+
+    fn left(&self) -> usize {
+        let directions = self.moved.iter().filter(|s| s.count > 0).count();
+        self.events.len() + self.kernels.len() + directions + usize::from(self.dropped > 0)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Trace {
+    on: AtomicBool,
+    log: Mutex<Log, { order::LEAF }>,
+}
+
+impl Trace {
+    /// Begins the trace, which keeps up to this many events.
+    pub fn begin(&self, events: u64) {
+        self.log.lock().limit = events;
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    /// The trace of a message that arrives now, if anything is traced.
+    #[inline]
+    pub fn message(&self) -> Option<Box<MessageTrace>> {
+        self.on.load(Ordering::Relaxed).then(Box::default)
+    }
+
+    /// Moves as many records as fit into a message; returns how many are left.
+    pub fn recall(&self, message: &mut Vec<u8>) -> u64 {
+        let log = &mut *self.log.lock();
+        let mut put = |record: Record| {
+            let fits = message.len() + RECORD_MAX <= MESSAGE_MAX;
+            if fits {
+                record.write(message);
+            }
+            fits
+        };
+        log.kernels.retain(|&kernel, sum| !put(Record::Kernel(kernel, *sum)));
+        for (way, sum) in Direction::ALL.into_iter().zip(&mut log.moved) {
+            if sum.count > 0 && put(Record::Moved(way, *sum)) {
+                *sum = Sum::default();
+            }
+        }
+        if log.dropped > 0 && put(Record::Dropped(log.dropped)) {
+            log.dropped = 0;
+        }
+        // From the end, so that none is moved; the host sorts them.
+        while let Some(&event) = log.events.last()
+            && put(Record::Event(event))
+        {
+            log.events.pop();
+        }
+        log.left() as u64
+    }
+}
+
+/// What is recorded of one message while it is executed.
+#[derive(Default)]
+pub(super) struct MessageTrace {
+    /// The stamp `at` is still current.
+    fresh: bool,
+    /// The last time stamp.
+    at: u64,
+    /// When the first command was started, 0 before.
+    begun: u64,
+    /// The direction in which data has been moved since `at`; the time is 0 until that ends.
+    moving: Option<(Direction, Sum)>,
+    /// The last event, not recorded yet.
+    last: Option<TraceEvent>,
+}
+
+impl MessageTrace {
+    #[inline]
+    fn now(&mut self) -> u64 {
+        if !self.fresh {
+            self.at = clock::now();
+            self.fresh = true;
+        }
+        self.at
+    }
+
+    /// A thread begins or continues to execute the message.
+    #[cold]
+    #[inline(never)]
+    pub fn enter(&mut self) {
+        self.fresh = false;
+        if self.begun == 0 {
+            self.begun = self.now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn take_up(&mut self, trace: &Trace, command: &Command<'_>) {
+        let next = match command {
+            Command::Write { bytes: Bytes(bytes), .. } => Some((Direction::ToDevice, bytes.len() as u64)),
+            Command::Read { len, .. } => Some((Direction::ToHost, u64::from(*len))),
+            _ => None,
+        };
+        if self.moving.map(|m| m.0) != next.map(|n| n.0) {
+            let since = self.at;
+            let now = self.now();
+            if let Some((way, sum)) = self.moving.take() {
+                trace.log.lock().moved(way, Sum { time: now.saturating_sub(since), ..sum });
+            }
+        }
+        if let Some((way, bytes)) = next {
+            let (_, sum) = self.moving.get_or_insert((way, Sum::default()));
+            sum.add(Sum { count: 1, bytes, time: 0 });
+            self.fresh = false;
+        }
+    }
+
+    /// The start time of what begins now.
+    #[cold]
+    #[inline(never)]
+    pub fn start(&mut self) -> u64 {
+        let now = self.now();
+        self.fresh = false;
+        now
+    }
+
+    /// Records something that began at `begin` and ended at `end`.
+    #[cold]
+    #[inline(never)]
+    pub fn done(&mut self, trace: &Trace, head: Head, kind: Kind, what: u64, (begin, end): (u64, u64)) {
+        let event = TraceEvent { kind, queue: head.queue, seq: head.seq, what, begin, end, peer: 0, tag: 0 };
+        if let Some(earlier) = self.last.replace(event) {
+            trace.log.lock().event(earlier);
+        }
+        (self.at, self.fresh) = (end, true);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn copied(&mut self, trace: &Trace, head: Head, bytes: u64, begin: u64) {
+        let end = clock::now();
+        self.done(trace, head, Kind::Copy, bytes, (begin, end));
+        trace.log.lock().moved(Direction::Within, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
+    }
+
+    /// Records the end of a bulk transfer; `event` lacks only its end. `host`: the peer is the host.
+    #[cold]
+    #[inline(never)]
+    pub fn transferred(&mut self, trace: &Trace, event: TraceEvent, host: bool) {
+        let event = TraceEvent { end: clock::now(), ..event };
+        let way = match (event.kind, host) {
+            (Kind::Receive, true) => Some(Direction::ToDevice),
+            (Kind::Receive, false) => Some(Direction::FromOther),
+            (Kind::Send, true) => Some(Direction::ToHost),
+            (Kind::Send, false) => Some(Direction::ToOther),
+            _ => None,
+        };
+        let mut log = trace.log.lock();
+        if let Some(way) = way {
+            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end.saturating_sub(event.begin) });
+        }
+        log.event(event);
+    }
+
+    /// The commands were executed; what follows moves no data.
+    #[cold]
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        if self.moving.is_some() {
+            let since = self.at;
+            let now = self.now();
+            self.moving.iter_mut().for_each(|(_, sum)| sum.time = now.saturating_sub(since));
+        }
+    }
+
+    /// Records the message. Its reply was sent or will be next.
+    #[cold]
+    #[inline(never)]
+    pub fn finish(&mut self, trace: &Trace, head: Head) {
+        self.fresh = false;
+        let end = self.now();
+        let mut log = trace.log.lock();
+        if let Some((way, sum)) = self.moving.take() {
+            log.moved(way, sum);
+        }
+        if let Some(earlier) = self.last.take() {
+            log.event(earlier);
+        }
+        let (queue, seq, begin) = (head.queue, head.seq, self.begun);
+        log.event(TraceEvent { kind: Kind::Message, queue, seq, what: 0, begin, end, peer: 0, tag: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::record::Records;
+
+    const HEAD: Head = Head { seq: 7, queue: 3, fresh: false, core: 0 };
+
+    fn traced(events: u64) -> (Trace, Box<MessageTrace>) {
+        let trace = Trace::default();
+        trace.begin(events);
+        let message = trace.message().unwrap();
+        (trace, message)
+    }
+
+    fn all(trace: &Trace) -> Vec<Record> {
+        let mut records = Vec::new();
+        loop {
+            let mut message = vec![4];
+            let left = trace.recall(&mut message);
+            assert!(message.len() <= MESSAGE_MAX);
+            let mut rest = Records(&message[1..]);
+            while let Some(record) = rest.take().unwrap() {
+                records.push(record);
+            }
+            if left == 0 {
+                return records;
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_traced_unless_asked_for() {
+        assert!(Trace::default().message().is_none());
+    }
+
+    #[test]
+    fn a_region_is_summed_up_and_reported_once() {
+        let (trace, mut message) = traced(100);
+        message.enter();
+        for len in [3, 4] {
+            message.take_up(&trace, &Command::Write { to: 0, bytes: Bytes(&[0; 8][..len]) });
+        }
+        message.take_up(&trace, &Command::Wait { seq: 1 });
+        let begin = message.start();
+        message.done(&trace, HEAD, Kind::Kernel, 0xa0, (begin, begin + 10));
+        message.take_up(&trace, &Command::Read { from: 0, len: 5 });
+        message.settle();
+        message.finish(&trace, HEAD);
+        let records = all(&trace);
+        let kernel = |r: &Record| matches!(r, Record::Kernel(0xa0, Sum { count: 1, time: 10, .. }));
+        let written = |r: &Record| matches!(r, Record::Moved(Direction::ToDevice, Sum { count: 2, bytes: 7, .. }));
+        let read = |r: &Record| matches!(r, Record::Moved(Direction::ToHost, Sum { count: 1, bytes: 5, .. }));
+        assert!(records.iter().any(kernel) && records.iter().any(written) && records.iter().any(read));
+        let events = records.iter().filter_map(|r| if let Record::Event(e) = r { Some(e) } else { None });
+        let events: Vec<&TraceEvent> = events.collect();
+        let of = |kind| *events.iter().find(|e| e.kind == kind).unwrap();
+        let (message, kernel) = (of(Kind::Message), of(Kind::Kernel));
+        assert!(message.begin <= kernel.begin && message.end >= kernel.end);
+        assert_eq!((events.len(), kernel.queue, kernel.seq), (2, 3, 7));
+        assert!(all(&trace).is_empty());
+    }
+
+    #[test]
+    fn events_beyond_the_limit_are_counted_and_sums_are_not_cut() {
+        let (trace, mut message) = traced(2000);
+        for i in 0..5000 {
+            message.done(&trace, HEAD, Kind::Kernel, 1 + i % 3, (i, i + 1));
+        }
+        message.finish(&trace, HEAD);
+        let records = all(&trace);
+        let events = records.iter().filter(|r| matches!(r, Record::Event(_))).count();
+        assert_eq!((events, records.contains(&Record::Dropped(3001))), (2000, true));
+        let runs = |r: &Record| if let Record::Kernel(_, sum) = r { sum.count } else { 0 };
+        assert_eq!(records.iter().map(runs).sum::<u64>(), 5000);
+    }
+
+    #[test]
+    fn without_room_for_events_only_sums_are_kept() {
+        let (trace, mut message) = traced(0);
+        trace.message().unwrap().done(&trace, HEAD, Kind::Kernel, 1, (1, 2));
+        message.done(&trace, HEAD, Kind::Kernel, 1, (1, 2));
+        message.finish(&trace, HEAD);
+        assert_eq!(all(&trace), [Record::Kernel(1, Sum { count: 1, bytes: 0, time: 1 })]);
+    }
+}

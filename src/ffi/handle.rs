@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What crosses to C as `void*`: a share of an `Arc`.
+
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// A `T` that C has a share of, borrowed for a call.
+pub(super) struct Handle<T>(ManuallyDrop<Arc<T>>);
+
+impl<T> Handle<T> {
+    /// Gives a share to C, as a pointer that is not null.
+    #[inline]
+    pub(super) fn into_raw(share: Arc<T>) -> *mut c_void {
+        Arc::into_raw(share).cast_mut().cast()
+    }
+
+    /// Borrows what C's pointer stands for, unless it is null.
+    ///
+    /// # Safety
+    /// `raw` is null, or a pointer that [`Handle::<T>::into_raw`] returned for the same `T`. C's share
+    /// is not taken while the handle is in use.
+    #[inline]
+    pub(super) unsafe fn borrow(raw: *mut c_void) -> Option<Handle<T>> {
+        // SAFETY: the caller's promise; `ManuallyDrop` leaves C its share.
+        (!raw.is_null()).then(|| Handle(ManuallyDrop::new(unsafe { Arc::from_raw(raw.cast::<T>().cast_const()) })))
+    }
+
+    /// Takes C's share back, unless the pointer is null, and sets the pointer to null.
+    ///
+    /// # Safety
+    /// As for [`Handle::borrow`]; no copy of the pointer is used again.
+    #[inline]
+    pub(super) unsafe fn take(raw: &mut *mut c_void) -> Option<Arc<T>> {
+        // SAFETY: the caller's promise.
+        unsafe { Handle::borrow(std::mem::replace(raw, null_mut())) }.map(|handle| ManuallyDrop::into_inner(handle.0))
+    }
+}
+
+impl<T> Deref for Handle<T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_has_one_share_until_it_is_taken() {
+        let value = Arc::new(7);
+        let mut raw = Handle::into_raw(value.clone());
+        for _ in 0..2 {
+            // SAFETY: the share is taken below.
+            assert_eq!(unsafe { Handle::<i32>::borrow(raw) }.map(|handle| **handle), Some(7));
+            assert_eq!(Arc::strong_count(&value), 2);
+        }
+        for is_some in [true, false] {
+            // SAFETY: the pointer has no copy; after the first time it is null.
+            assert_eq!(unsafe { Handle::<i32>::take(&mut raw) }.is_some(), is_some);
+            assert_eq!(Arc::strong_count(&value), 1);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The queues behind async infos, and those of calls that have none.
+
+use super::handle::Handle;
+use super::types::AsyncInfo;
+use super::{Device, Error, Result, SUCCESS, on_device, plugin};
+use crate::plugin::queue::Queue;
+use std::ffi::c_void;
+
+/// Where an async info keeps the handle of its queue.
+///
+/// # Safety
+/// `info` is null or an async info of libomptarget, whose `Queue` only this library fills.
+#[inline]
+pub(super) unsafe fn slot_of<'a>(info: *mut AsyncInfo) -> Result<&'a mut *mut c_void> {
+    // SAFETY: the caller's promise.
+    let info = unsafe { info.as_mut() }.ok_or_else(|| Error::new("the async info is null"))?;
+    Ok(&mut info.queue)
+}
+
+/// Returns the queue of an async info, and creates it on the first call.
+///
+/// # Safety
+/// As for [`slot_of`].
+#[inline]
+pub(super) unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<Handle<Queue>> {
+    // SAFETY: the caller's promise.
+    let slot = unsafe { slot_of(info)? };
+    if slot.is_null() {
+        *slot = Handle::into_raw(device.queues.queue());
+    }
+    // SAFETY: this function filled it, now or in an earlier call.
+    let queue: Handle<Queue> = unsafe { Handle::borrow(*slot) }.ok_or(Error::Reported)?;
+    if queue.port() != device.number {
+        let (owner, number) = (queue.port(), device.number);
+        return Err(Error::new(format!("the async info belongs to device {owner}, not {number}")));
+    }
+    Ok(queue)
+}
+
+/// Waits for everything in the queue of an async info, on the queue's device.
+///
+/// # Safety
+/// As for [`slot_of`].
+pub(super) unsafe fn synchronize(operation: &str, id: i32, info: *mut AsyncInfo) -> i32 {
+    on_device(operation, id, |_| {
+        // SAFETY: the caller's promise; `queue_of` filled it.
+        let queue = unsafe { Handle::<Queue>::take(slot_of(info)?) };
+        queue.map_or(Ok(()), |queue| plugin()?.devices[queue.port()].queues.synchronize(queue))
+    })
+}
+
+/// Makes an asynchronous call on a queue of its own and waits for it.
+pub(super) fn at_once(operation: &str, id: i32, call: impl FnOnce(*mut AsyncInfo) -> i32) -> i32 {
+    let mut info = AsyncInfo { queue: std::ptr::null_mut() };
+    let called = call(&raw mut info);
+    if info.queue.is_null() {
+        return called;
+    }
+    // SAFETY: only `call` has used the async info.
+    let done = unsafe { synchronize(operation, id, &raw mut info) };
+    if called == SUCCESS { done } else { called }
+}

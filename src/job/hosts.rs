@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Lists of hosts, and the number of devices on each.
+
+use crate::base::{Error, Result};
+use crate::sys::programs;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+/// An entry of a list of hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name or address.
+    pub name: String,
+    /// Most devices, if the entry has a number.
+    pub slots: Option<u32>,
+}
+
+/// Reads `a,b:2`.
+pub fn parse_list(list: &str) -> Result<Vec<Host>> {
+    list.split(',').map(|item| parse_host(item.trim())).collect()
+}
+
+/// Reads a file for [`parse_lines`].
+pub(crate) fn read_file(path: &Path) -> Result<Vec<Host>> {
+    let in_file = |e: Error| e.context(path.display());
+    let text = std::fs::read_to_string(path).map_err(|e| in_file(e.into()))?;
+    parse_lines(&text).map_err(in_file)
+}
+
+/// Reads lines of `a`, `a:2` or `a slots=2`; comments start with `#`.
+pub fn parse_lines(text: &str) -> Result<Vec<Host>> {
+    let lines = text.lines().map(|l| l.split('#').next().unwrap_or("").trim()).filter(|l| !l.is_empty());
+    lines.map(parse_host).collect()
+}
+
+fn parse_host(text: &str) -> Result<Host> {
+    let (name, number) = match text.split_once(char::is_whitespace) {
+        // Other words are for other launchers (max_slots=…).
+        Some((name, words)) => (name, words.split_whitespace().find_map(|w| w.strip_prefix("slots="))),
+        None => text.split_once(':').map_or((text, None), |(name, n)| (name, Some(n))),
+    };
+    let refusal = || Error::new(format!("'{text}': a number of devices is 1 or more, up to {}", MOST.end()));
+    let slots = number.map(|n| n.parse().ok().filter(|n| MOST.contains(n)).ok_or_else(refusal)).transpose()?;
+    if name.is_empty() {
+        return Err(Error::new(format!("'{text}' names no host")));
+    }
+    Ok(Host { name: name.into(), slots })
+}
+
+/// Devices of a host, and of a job.
+const MOST: std::ops::RangeInclusive<u32> = 1..=65_536;
+
+/// The hosts of the batch system's allocation that this process runs in. Empty outside an allocation.
+pub(crate) fn of_allocation() -> Result<Vec<Host>> {
+    let host = |name: &str| Host { name: name.to_string(), slots: None };
+    if let Ok(list) = std::env::var("SLURM_JOB_NODELIST") {
+        let failed = |why: String| Error::new(format!("Slurm's allocation {list} can't be read: scontrol: {why}"));
+        let scontrol = programs::tool("scontrol").ok_or_else(|| failed("it is not on the PATH".into()))?;
+        let out = Command::new(scontrol).args(["show", "hostnames", &list]).output();
+        let out = out.map_err(|e| failed(e.to_string()))?;
+        if !out.status.success() {
+            return Err(failed(String::from_utf8_lossy(&out.stderr).trim().to_string()));
+        }
+        return Ok(String::from_utf8_lossy(&out.stdout).lines().map(host).collect());
+    }
+    if let Some(file) = std::env::var_os("PBS_NODEFILE") {
+        // The file has a line for each core, in any order.
+        let mut known = HashSet::new();
+        let hosts = read_file(Path::new(&file))?;
+        return Ok(hosts.into_iter().filter(|h| known.insert(h.name.clone())).collect());
+    }
+    Ok(Vec::new())
+}
+
+/// True if two names, with or without domain, belong to one host.
+pub(crate) fn is_same(a: &str, b: &str) -> bool {
+    let is_name = |name: &str| name.parse::<IpAddr>().is_err();
+    a == b || (is_name(a) && is_name(b) && a.split('.').next() == b.split('.').next())
+}
+
+/// Distributes devices over hosts, if there are any: their number, and the number on each host.
+pub fn place(hosts: &[Host], devices: Option<u32>, per_node: Option<u32>) -> Result<(u32, Vec<(String, u32)>)> {
+    let too_many = |n| Error::new(format!("{n} devices are more than a job can have, which is {}", MOST.end()));
+    let job = |n| if MOST.contains(&n) { Ok(n) } else { Err(too_many(n)) };
+    if hosts.is_empty() {
+        return Ok((job(devices.or(per_node).unwrap_or(1))?, Vec::new()));
+    }
+    let free = hosts.iter().filter(|h| h.slots.is_none()).count() as u32;
+    let taken = hosts.iter().filter_map(|h| h.slots).fold(0, u32::saturating_add);
+    // Without a number per node, the total is divided among the hosts.
+    let share = devices.map_or(1, |n| n.saturating_sub(taken).div_ceil(free.max(1)));
+    let most = |h: &Host| h.slots.or(per_node).unwrap_or(share);
+    let room = hosts.iter().map(most).fold(0, u32::saturating_add);
+    let n = job(devices.unwrap_or(room))?;
+    if n > room {
+        return Err(Error::new(format!("{n} devices do not fit on the hosts, which may have {room}")));
+    }
+    let mut left = n;
+    let placed = hosts.iter().map(|host| {
+        let here = most(host).min(left);
+        left -= here;
+        (host.name.clone(), here)
+    });
+    Ok((n, placed.filter(|(_, here)| *here > 0).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(list: &str, devices: Option<u32>, per_node: Option<u32>) -> String {
+        let text = |(n, hosts): (u32, Vec<(String, u32)>)| {
+            format!("{n} {}", hosts.iter().map(|(h, n)| format!("{h}:{n}")).collect::<Vec<_>>().join(","))
+        };
+        place(&parse_list(list).unwrap(), devices, per_node).map_or_else(|e| e.to_string(), text)
+    }
+
+    #[test]
+    fn devices_are_placed() {
+        assert_eq!(placed("a,b", None, None), "2 a:1,b:1");
+        assert_eq!(placed("a,b:3", None, None), "4 a:1,b:3");
+        assert_eq!(placed("a,b", None, Some(2)), "4 a:2,b:2");
+        assert_eq!(placed("a,b", Some(3), Some(2)), "3 a:2,b:1");
+        assert_eq!(placed("a,b,c", Some(7), None), "7 a:3,b:3,c:1");
+        assert_eq!(placed("a,b,c", Some(2), None), "2 a:1,b:1");
+        assert_eq!(placed("a:2,b:2", Some(5), None), "5 devices do not fit on the hosts, which may have 4");
+        assert_eq!(place(&[], None, None).unwrap(), (1, vec![]));
+        assert_eq!(place(&[], None, Some(4)).unwrap(), (4, vec![]));
+        let too_many = "4294967295 devices are more than a job can have, which is 65536";
+        assert_eq!(placed("a,b", None, Some(u32::MAX)), too_many);
+        assert_eq!(placed("a:65536,b", Some(u32::MAX), None), too_many);
+    }
+
+    #[test]
+    fn a_host_is_known_without_its_domain() {
+        assert!(is_same("n1", "n1.cluster") && is_same("10.0.0.1", "10.0.0.1"));
+        assert!(!is_same("n1", "n2") && !is_same("10.0.0.1", "10.0.0.2"));
+    }
+
+    #[test]
+    fn hosts_are_read() {
+        let h = |name: &str, slots| Host { name: name.into(), slots };
+        assert_eq!(parse_list("a, b:2").unwrap(), [h("a", None), h("b", Some(2))]);
+        assert_eq!(parse_host("n1 slots=4 max_slots=8").unwrap(), h("n1", Some(4)));
+        for bad in ["", "a,,b", "a:0", "a:x", ":3"] {
+            assert!(parse_list(bad).is_err(), "{bad}");
+        }
+    }
+}

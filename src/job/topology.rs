@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Which program has which devices, and which share of its node each device has. Every rank derives
+//! this from the records of all ranks.
+
+use crate::base::limits::VERSION;
+use crate::base::settings::FRAGMENTS;
+use crate::base::{Error, Result, elf};
+use crate::sys::node;
+use crate::wire::PROTOCOL;
+use crate::wire::hello::{Hello, Role};
+
+/// This process's record.
+pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
+    let node::Processor { vendor, name: processor, megahertz } = node::processor();
+    Hello {
+        protocol: PROTOCOL,
+        version: VERSION.into(),
+        role,
+        machine: elf::MACHINE,
+        page_size: node::page_size(),
+        devices: u32::from(role == Role::Device),
+        processes: 1,
+        spawners: 1,
+        pid: std::process::id(),
+        cores: node::cores(),
+        memory: node::memory(),
+        node: node::node_id(),
+        fragment: *FRAGMENTS.end(),
+        doorbell: (0, 0),
+        host: node::host_name(),
+        mpi,
+        vendor,
+        processor,
+        megahertz,
+    }
+}
+
+/// The rank of a program, and those of its devices in the order of device numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Team {
+    pub(crate) host: usize,
+    pub(crate) devices: Vec<usize>,
+}
+
+/// The teams of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// Every program has at least one device.
+    Ready(Vec<Team>),
+    /// There are only programs, and nothing to offload to.
+    HostsOnly,
+}
+
+impl Topology {
+    /// Derives the topology from all records in the order of ranks. If the job can't work, all ranks
+    /// get the same error.
+    pub(crate) fn of(records: &[Result<Hello>]) -> Result<Topology> {
+        if let Some((rank, Err(e))) = records.iter().enumerate().find(|(_, r)| r.is_err()) {
+            return Err(e.clone().context(format!("rank {rank} can't take part")));
+        }
+        let hellos: Vec<&Hello> = records.iter().flatten().collect();
+        let ranks_of = |role: Role| (0..hellos.len()).filter(|&i| hellos[i].role == role).collect::<Vec<_>>();
+        let (hosts, devices) = (ranks_of(Role::Host), ranks_of(Role::Device));
+        let Some(&host) = hosts.first() else {
+            return Err(Error::new(
+                "only device processes were started and no program; \
+                 use: mpirun -np N+1 llvm-offload-mpi-device PROGRAM",
+            ));
+        };
+        if devices.is_empty() {
+            return Ok(Topology::HostsOnly);
+        }
+        if devices.len() < hosts.len() {
+            return Err(Error::new(format!(
+                "{} programs share the devices, but there are only {}: each needs one at least",
+                hosts.len(),
+                devices.len()
+            )));
+        }
+        for &rank in devices.iter().chain(&hosts) {
+            let (it, host) = (hellos[rank], hellos[host]);
+            let machines = ("ELF machine", it.machine.into(), host.machine.into());
+            let pages = ("page size", it.page_size, host.page_size);
+            if let Some((what, a, b)) = [machines, pages].into_iter().find(|(_, a, b)| a != b) {
+                let name = format!("rank {rank} on host {}", it.host);
+                return Err(Error::new(format!("{name} has {what} {a}, the program's host {b}")));
+            }
+        }
+        Ok(Topology::Ready(share_out(&hosts, &devices, &hellos)))
+    }
+
+    pub(crate) fn team_of(&self, rank: usize) -> Option<&Team> {
+        let Topology::Ready(teams) = self else { return None };
+        teams.iter().find(|t| t.host == rank || t.devices.contains(&rank))
+    }
+}
+
+/// Divides the devices evenly among the programs. Each gets devices on its own node first.
+fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team> {
+    let mut teams: Vec<Team> = hosts.iter().map(|&host| Team { host, devices: Vec::new() }).collect();
+    let (each, rest) = (devices.len() / hosts.len(), devices.len() % hosts.len());
+    let due = |i: usize| each + usize::from(i < rest);
+    let mut left = devices.to_vec();
+    for own_node in [true, false] {
+        // One device at a time, so that the programs of one node share its devices.
+        loop {
+            let before = left.len();
+            for (_, team) in teams.iter_mut().enumerate().filter(|(i, team)| team.devices.len() < due(*i)) {
+                let fits = |&d: &usize| !own_node || hellos[d].node == hellos[team.host].node;
+                if let Some(at) = left.iter().position(fits) {
+                    team.devices.push(left.remove(at));
+                }
+            }
+            if left.len() == before {
+                break;
+            }
+        }
+    }
+    teams.iter_mut().for_each(|t| t.devices.sort_unstable());
+    teams
+}
+
+/// The number of equal shares of a rank's node: one for each device, and if programs spawned the
+/// devices, as many again for each other program there that may do the same.
+pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
+    let here = || hellos.iter().filter(|h| h.node == hellos[rank].node);
+    let devices: usize = here().map(|h| h.devices as usize).sum();
+    let spawners = here().filter(|h| h.role == Role::Host).map(|h| h.spawners as usize).max();
+    devices.max(1) * spawners.unwrap_or(1).max(1)
+}
+
+/// The number of processes of the job that compute or wait on a rank's node.
+pub(crate) fn processes(hellos: &[Hello], rank: usize) -> usize {
+    let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
+    here.map(|h| h.processes as usize).sum()
+}
+
+/// The cores for the `worker`th device of a rank: its share of its node's cores. `None` if the node has
+/// fewer cores than processes, because a busy process then needs any idle core, or if other programs
+/// there may spawn devices, whose cores are unknown.
+pub(crate) fn share_of_cores(hellos: &[Hello], rank: usize, worker: usize) -> Option<&[u16]> {
+    let me = &hellos[rank];
+    let here = |h: &&Hello| h.node == me.node;
+    if processes(hellos, rank) > me.cores.len() || hellos.iter().filter(here).any(|h| h.spawners > 1) {
+        return None;
+    }
+    let devices_of = |hellos: &[Hello]| -> usize { hellos.iter().filter(here).map(|h| h.devices as usize).sum() };
+    let devices = devices_of(hellos).max(1);
+    let index = devices_of(&hellos[..rank]) + worker;
+    Some(&me.cores[index * me.cores.len() / devices..(index + 1) * me.cores.len() / devices])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::hello::HELLO_LEN;
+
+    fn hello(role: Role) -> Hello {
+        hello_of_this_process(role, "Some MPI 1.0".into())
+    }
+
+    fn verdict(hellos: &[Hello]) -> Result<Topology> {
+        Topology::of(&hellos.iter().map(|h| Hello::decode(&h.encode())).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_record_survives_the_wire() {
+        let numbers =
+            Hello { devices: 2, processes: 3, spawners: 4, pid: 5, memory: 6, node: 7, ..hello(Role::Device) };
+        let doorbell = Hello { doorbell: (8, 9), megahertz: 10, cores: vec![0, 1, 5], ..numbers };
+        let text = |text: &str| text.to_string();
+        let mut h = Hello { host: text("a"), vendor: text("Somebody"), processor: text("A processor"), ..doorbell };
+        assert_eq!(Hello::decode(&h.encode()).unwrap(), h);
+        h.host = "ä".repeat(100);
+        assert_eq!(Hello::decode(&h.encode()).unwrap().host, "ä".repeat(32));
+    }
+
+    #[test]
+    fn jobs_that_work() {
+        let (h, d) = (hello(Role::Host), hello(Role::Device));
+        let team = |host, devices: &[usize]| Team { host, devices: devices.to_vec() };
+        let ready = |hellos: &[&Hello], teams: &[Team]| {
+            let hellos: Vec<Hello> = hellos.iter().map(|&h| h.clone()).collect();
+            assert_eq!(verdict(&hellos).unwrap(), Topology::Ready(teams.to_vec()));
+        };
+        ready(&[&d, &d, &h], &[team(2, &[0, 1])]);
+        ready(&[&h, &d], &[team(0, &[1])]);
+        ready(&[&d, &d, &d, &h, &h], &[team(3, &[0, 2]), team(4, &[1])]);
+        // The devices of its own node come first, but not more than its due.
+        let (far_h, far_d) = (Hello { node: 1, ..h.clone() }, Hello { node: 1, ..d.clone() });
+        ready(&[&far_d, &far_d, &d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
+        ready(&[&far_d, &far_d, &far_d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
+        assert_eq!(verdict(&[h.clone(), h]).unwrap(), Topology::HostsOnly);
+    }
+
+    #[test]
+    fn devices_share_the_cores_of_their_node() {
+        let with = |role, node, cores: &[u16]| Hello { node, cores: cores.to_vec(), ..hello(role) };
+        let cores = [0, 1, 4, 5, 8];
+        let (h, d) = (with(Role::Host, 7, &cores), with(Role::Device, 7, &cores));
+        let (far, few) = (with(Role::Device, 8, &[3]), with(Role::Device, 9, &[3]));
+        let job = [h, d.clone(), far, d, few.clone(), few];
+        let share = |rank| share_of_cores(&job, rank, 0);
+        assert_eq!((share(1), share(3)), (Some(&[0, 1][..]), Some(&[4, 5, 8][..])));
+        assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
+        assert_eq!((sharers(&job, 1), sharers(&job, 2)), (2, 1));
+        let mut spawned = job[..2].to_vec();
+        spawned[0].spawners = 3;
+        assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1, 0)), (3, None));
+        let two = [
+            Hello { cores: vec![], ..job[0].clone() },
+            Hello { devices: 2, cores: vec![0, 1, 2, 3, 4], ..job[1].clone() },
+        ];
+        assert_eq!((share_of_cores(&two, 1, 0), share_of_cores(&two, 1, 1)), (Some(&[0, 1][..]), Some(&[2, 3, 4][..])));
+        assert_eq!(sharers(&two, 1), 2);
+    }
+
+    #[test]
+    fn jobs_that_do_not_work_say_why() {
+        let (h, d) = (hello(Role::Host), hello(Role::Device));
+        let says = |hellos: &[Hello], text: &str| {
+            let e = verdict(hellos).unwrap_err().to_string();
+            assert!(e.contains(text), "{e}");
+        };
+        says(&[d.clone(), d.clone()], "no program");
+        says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
+        says(&[Hello { version: "0.0.9".into(), ..d.clone() }, h.clone()], "0.0.9");
+        says(&[Hello { protocol: 999, ..d.clone() }, h.clone()], "protocol 999");
+        says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");
+        says(&[Hello { page_size: 65536, ..d.clone() }, h], "page size 65536");
+        assert!(Topology::of(&[Hello::decode(&[0; HELLO_LEN]), Ok(d)]).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! How to wait for an event that only polling shows: spin, then yield, then sleep.
+
+use super::doorbell::Doorbell;
+use std::time::{Duration, Instant};
+
+/// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/performance.md).
+#[derive(Clone, Copy, Debug)]
+pub struct BackoffPolicy {
+    /// Polls before the thread yields.
+    spins: u32,
+    /// Time of yielding before it sleeps.
+    patience: Duration,
+}
+
+impl BackoffPolicy {
+    /// A core for every process: spins for about as long as a short region takes.
+    pub const ALONE: BackoffPolicy = BackoffPolicy { spins: 1000, patience: Duration::from_micros(500) };
+    /// The program, on a node with more processes than cores: the awaited device may need this core.
+    pub const CROWDED_HOST: BackoffPolicy = BackoffPolicy { spins: 150, patience: Duration::from_micros(500) };
+    /// A device on such a node: another device may need the core even more.
+    pub const CROWDED_DEVICE: BackoffPolicy = BackoffPolicy { spins: 25, patience: Duration::from_micros(200) };
+    /// A rank and its worker on such a node, which wait for each other. Two processes that yield to each other keep
+    /// a third one waiting for a whole time slice of several milliseconds.
+    pub const CROWDED_WORKER: BackoffPolicy = BackoffPolicy { spins: 25, patience: Duration::from_micros(20) };
+}
+
+/// A sleep is 1/32 of the wait so far, which prolongs a wait by at most 3 %.
+const PORTION: u32 = 32;
+/// Shortest and longest sleep between polls. An idle device wakes this often.
+const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+/// The same if a doorbell ends the sleep: anything that does not ring is no message, and not urgent.
+const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// Time of yielding while bulk data is in flight: long enough for many pieces on a slow network, but short for a
+/// transfer that waits for a kernel on the other side.
+const BULK_PATIENCE: Duration = Duration::from_millis(10);
+
+/// One wait for an event.
+#[derive(Debug)]
+pub struct Backoff<'a> {
+    spins: u32,
+    pace: BackoffPolicy,
+    since: Option<Instant>,
+    doorbell: Option<&'a Doorbell>,
+    /// The result of [`Doorbell::announce`].
+    announced: Option<u32>,
+}
+
+impl<'a> Backoff<'a> {
+    /// Starts a wait. The event rings `doorbell`, if there is one.
+    pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
+        Backoff { spins: 0, pace, since: None, doorbell, announced: None }
+    }
+
+    /// The event has occurred: the next pause starts another wait.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.spins = 0;
+        self.since = None;
+        self.retract();
+    }
+
+    #[inline]
+    fn retract(&mut self) {
+        if let (Some(doorbell), Some(_)) = (self.doorbell, self.announced.take()) {
+            doorbell.retract();
+        }
+    }
+
+    /// Spins less, because other threads of this process wait too and may need the core.
+    #[inline]
+    pub fn crowd(&mut self) {
+        self.pace.spins = BackoffPolicy::CROWDED_HOST.spins;
+    }
+
+    /// True once the wait has gone beyond spinning.
+    pub fn is_long(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// True if the next [`Backoff::pause`] may sleep.
+    pub fn will_sleep(&self, bulk: bool) -> bool {
+        self.elapsed() >= self.patience(bulk)
+    }
+
+    fn patience(&self, bulk: bool) -> Duration {
+        if bulk { BULK_PATIENCE } else { self.pace.patience }
+    }
+
+    /// How long this wait has lasted, without its spinning.
+    pub fn elapsed(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Spins, yields or sleeps. Set `bulk` while bulk data is in flight: it moves only when polled, and does not
+    /// ring.
+    #[inline]
+    pub fn pause(&mut self, bulk: bool) {
+        if self.spins < self.pace.spins {
+            self.spins += 1;
+            std::hint::spin_loop();
+        } else {
+            self.pause_long(bulk);
+        }
+    }
+
+    #[cold]
+    fn pause_long(&mut self, bulk: bool) {
+        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.patience(bulk) {
+            self.retract();
+            std::thread::yield_now();
+            return;
+        }
+        let (least, most) = if bulk || self.doorbell.is_none() { SLEEP } else { SLEEP_BELL };
+        let sleep = (waited / PORTION).clamp(least, most);
+        match (self.doorbell, self.announced.take()) {
+            // Poll once more before sleeping.
+            (Some(doorbell), None) => self.announced = Some(doorbell.announce()),
+            (Some(doorbell), Some(announced)) => doorbell.sleep(announced, sleep),
+            (None, _) => std::thread::sleep(sleep),
+        }
+    }
+}
+
+impl Drop for Backoff<'_> {
+    fn drop(&mut self) {
+        self.retract();
+    }
+}

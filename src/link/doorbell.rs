@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Doorbells: how processes of one node wake each other. MPI can only be polled, so a process that has polled in
+//! vain for long sleeps on its own doorbell, and whatever sends to it rings.
+//!
+//! A doorbell is a page of a memfd. Its owner publishes descriptor and nonce in its [`crate::wire::hello::Hello`];
+//! other processes open the file through `/proc`. If they cannot, and between nodes, sleeps are timed instead.
+//!
+//! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if nothing has rung since. A
+//! sender sends before it looks for sleepers.
+
+use super::sleepers::Sleepers;
+use crate::base::{Error, Result};
+use crate::sys::{node, process};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::event::Timespec;
+use rustix::fs::{SealFlags, fcntl_add_seals};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::thread::futex;
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The name of the memfd, and how `/proc` shows it.
+const NAME: &CStr = c"omptarget-mpi-doorbell";
+const LINK: &[u8] = b"/memfd:omptarget-mpi-doorbell";
+
+/// The contents of the page. The file starts as zeros.
+#[repr(C)]
+struct Shared {
+    nonce: AtomicU64,
+    /// Processes that ring this doorbell.
+    ringers: AtomicU32,
+    sleepers: Sleepers,
+}
+
+/// A doorbell: its owner sleeps on it, other processes ring it.
+#[derive(Debug)]
+pub struct Doorbell {
+    page: MmapRaw,
+    file: File,
+    owner: u32,
+    /// The owner's pidfd, if the owner is another process.
+    handle: Option<OwnedFd>,
+}
+
+impl Doorbell {
+    /// Creates this process's doorbell.
+    pub fn new() -> Result<Doorbell> {
+        let file = node::memfd(NAME, libc::MFD_ALLOW_SEALING)?;
+        file.set_len(u64::from(node::page_size()))?;
+        // Processes that map it rely on its size.
+        let _ = fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL);
+        let doorbell = Doorbell::map(file, std::process::id())?;
+        let mut nonce = [0u8; 8];
+        // If this fails, the nonce is zero.
+        let _ = getrandom(&mut nonce, GetRandomFlags::empty());
+        doorbell.shared().nonce.store(u64::from_ne_bytes(nonce), Ordering::Relaxed);
+        Ok(doorbell)
+    }
+
+    /// Opens the doorbell of another process of this node.
+    ///
+    /// # Errors
+    /// The file is out of reach, or the numbers mean something else here (containers).
+    pub fn of(pid: u32, descriptor: u32, nonce: u64) -> Result<Doorbell> {
+        // Through any thread: the main thread shows no files after its `pthread_exit`.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(|thread| Some(thread.ok()?.path()));
+        let mut paths = threads.map(|thread| thread.join(format!("fd/{descriptor}")));
+        // Check the link before opening it: a wrong number may stand for any file.
+        let is_bell = |path: &PathBuf| {
+            std::fs::read_link(path).is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(LINK))
+        };
+        let path = paths.find(is_bell).ok_or_else(no_bell)?;
+        let file = File::options().read(true).write(true).open(path)?;
+        if file.metadata()?.len() != u64::from(node::page_size()) {
+            return Err(no_bell());
+        }
+        let doorbell = Doorbell::map(file, pid)?;
+        if doorbell.shared().nonce.load(Ordering::Relaxed) != nonce {
+            return Err(Error::new("it is another doorbell"));
+        }
+        doorbell.shared().ringers.fetch_add(1, Ordering::Relaxed);
+        Ok(Doorbell { handle: process::handle(pid as i32), ..doorbell })
+    }
+
+    /// Maps the doorbell again, for this process and its forks.
+    pub fn try_clone(&self) -> Result<Doorbell> {
+        Doorbell::map(self.file.try_clone()?, self.owner)
+    }
+
+    fn map(file: File, owner: u32) -> Result<Doorbell> {
+        Ok(Doorbell {
+            page: MmapOptions::new().len(node::page_size() as usize).map_raw(&file)?,
+            file,
+            owner,
+            handle: None,
+        })
+    }
+
+    /// Descriptor and nonce, for [`Doorbell::of`].
+    pub fn name(&self) -> (u32, u64) {
+        (self.file.as_raw_fd() as u32, self.shared().nonce.load(Ordering::Relaxed))
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: the page stays mapped while the doorbell lives; it is larger than the record and aligned for it,
+        // and any bytes are atomic integers.
+        unsafe { &*self.page.as_ptr().cast() }
+    }
+
+    /// How many processes ring this doorbell.
+    pub fn ringers(&self) -> usize {
+        self.shared().ringers.load(Ordering::Relaxed) as usize
+    }
+
+    /// Wakes every thread that sleeps on the doorbell or is about to. Call it after a send.
+    #[inline]
+    pub fn ring(&self) {
+        self.shared().sleepers.ring(|rings| {
+            let _ = futex::wake(rings, futex::Flags::empty(), i32::MAX as u32);
+        });
+    }
+
+    /// Announces that the calling thread will sleep unless its next poll finds something. Call [`Doorbell::sleep`]
+    /// or [`Doorbell::retract`] next.
+    pub fn announce(&self) -> u32 {
+        self.shared().sleepers.announce()
+    }
+
+    /// Withdraws an announcement: the poll has found something.
+    pub fn retract(&self) {
+        self.shared().sleepers.retract();
+    }
+
+    /// Forgets all sleepers: their process is gone.
+    pub fn start_anew(&self) {
+        self.shared().sleepers.start_anew();
+    }
+
+    /// Sleeps until the doorbell rings or `limit` is over. Returns at once if it has rung since `announced`.
+    pub fn sleep(&self, announced: u32, limit: Duration) {
+        let limit = Timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
+        // If the call fails, the sleep ends at once.
+        let wait = |rings: &AtomicU32, announced| {
+            let _ = futex::wait(rings, futex::Flags::empty(), announced, Some(&limit));
+        };
+        self.shared().sleepers.sleep(announced, wait);
+    }
+}
+
+#[cold]
+fn no_bell() -> Error {
+    Error::new("it has no doorbell")
+}
+
+/// The doorbells of a process: its own, and those of the ranks that it sends to.
+#[derive(Debug, Default)]
+pub struct Doorbells {
+    mine: Option<Doorbell>,
+    /// By rank.
+    others: Vec<Option<Doorbell>>,
+    /// Processes that must ring `mine` before it is useful.
+    expected: usize,
+}
+
+impl Doorbells {
+    /// `expected` processes send to the owner of `mine`; `others` is indexed by rank.
+    pub fn new(mine: Option<Doorbell>, others: Vec<Option<Doorbell>>, expected: usize) -> Doorbells {
+        Doorbells { mine, others, expected }
+    }
+
+    /// Expects `more` further processes to ring this process's doorbell.
+    pub fn expect(&mut self, more: usize) {
+        self.expected += more;
+    }
+
+    /// This process's doorbell, if every message to the process rings it.
+    pub fn mine(&self) -> Option<&Doorbell> {
+        self.mine.as_ref().filter(|b| b.ringers() >= self.expected)
+    }
+
+    /// True if a rank is on this node and running; see [`process::is_running`].
+    pub fn sees_running(&self, rank: usize) -> bool {
+        self.others.get(rank).and_then(Option::as_ref).is_some_and(|doorbell| process::is_running(doorbell.owner))
+    }
+
+    /// True if a rank was on this node and its process has ended. The pidfd alone is no proof: a program that
+    /// closes all descriptors may reuse its number.
+    pub fn sees_ended(&self, rank: usize) -> bool {
+        let doorbell = self.others.get(rank).and_then(Option::as_ref);
+        process::has_ended(doorbell.and_then(|doorbell| doorbell.handle.as_ref())) && !self.sees_running(rank)
+    }
+
+    /// Rings another rank's doorbell.
+    #[inline]
+    pub fn ring(&self, rank: usize) {
+        if let Some(Some(doorbell)) = self.others.get(rank) {
+            doorbell.ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn both_ends() -> (Doorbell, Doorbell) {
+        let mine = Doorbell::new().unwrap();
+        let (descriptor, nonce) = mine.name();
+        let theirs = Doorbell::of(std::process::id(), descriptor, nonce).unwrap();
+        (mine, theirs)
+    }
+
+    #[test]
+    fn only_the_right_file_is_a_bell() {
+        let (mine, _theirs) = both_ends();
+        assert_eq!(mine.ringers(), 1);
+        let (descriptor, nonce) = mine.name();
+        assert!(Doorbell::of(std::process::id(), descriptor, nonce ^ 1).is_err());
+        assert!(Doorbell::of(std::process::id(), 1_000_000, nonce).is_err());
+        let other = node::memfd(c"other", 0).unwrap();
+        other.set_len(node::page_size().into()).unwrap();
+        assert!(Doorbell::of(std::process::id(), other.as_raw_fd() as u32, 0).is_err());
+        assert_eq!(mine.ringers(), 1);
+    }
+
+    #[test]
+    fn a_ring_after_the_announcement_is_not_slept_through() {
+        let (mine, theirs) = both_ends();
+        let announced = mine.announce();
+        theirs.ring();
+        mine.sleep(announced, LONG);
+        assert!(mine.shared().sleepers.is_empty());
+    }
+
+    #[test]
+    fn every_message_is_seen_without_waiting_for_the_limit() {
+        const MESSAGES: usize = 20_000;
+        let (mine, theirs) = both_ends();
+        let (sent, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=MESSAGES {
+                    sent.store(n, Ordering::Release);
+                    theirs.ring();
+                    while seen.load(Ordering::Acquire) < n {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            while seen.load(Ordering::Relaxed) < MESSAGES {
+                let announced = mine.announce();
+                let n = sent.load(Ordering::Acquire);
+                if n > seen.load(Ordering::Relaxed) {
+                    mine.retract();
+                    seen.store(n, Ordering::Release);
+                } else {
+                    mine.sleep(announced, LONG);
+                }
+            }
+        });
+        assert!(begin.elapsed() < LONG, "a ring was lost");
+    }
+}

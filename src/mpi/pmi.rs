@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A rank's connection to MPICH's launcher, Hydra (PMI-1, the protocol of `PMI_FD`). Hydra takes a process that
+//! simply exits for crashed, and kills the others on its node.
+
+use super::{SPANS_NODES, library};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// True if a process of this job can exit successfully without `MPI_Finalize`, but with [`leave`].
+pub fn leaves_with_success() -> bool {
+    let launched = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"].iter().any(|name| std::env::var_os(name).is_some());
+    !launched && !SPANS_NODES.load(Ordering::Relaxed)
+}
+
+/// Disconnects from MPICH's launcher, in a process that exits without MPI's exit handlers or without
+/// `MPI_Finalize`. The launcher then passes on its exit status and does not kill the others. These must detect the
+/// exit themselves, which works on one node only: in a job on several nodes nothing is done. Needs no lock; a
+/// second call does nothing.
+pub fn leave() {
+    if !SPANS_NODES.load(Ordering::Relaxed) {
+        end();
+    }
+}
+
+/// The descriptor of the connection, see [`note`]; -1 without a connection or after this process has disconnected.
+static PMI_FD: AtomicI32 = AtomicI32::new(-1);
+/// The connection's inode: shows whether the descriptor is still that connection.
+static PMI_INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Records the connection to MPICH's launcher. Child processes inherit the descriptor, but not what is recorded
+/// here later: only the process that started MPI may disconnect.
+pub(super) fn note() {
+    if let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok())
+        && let Some(inode) = inode_of(fd)
+    {
+        PMI_INODE.store(inode, Ordering::Relaxed);
+        PMI_FD.store(fd, Ordering::Relaxed);
+    }
+}
+
+fn inode_of(fd: c_int) -> Option<u64> {
+    // SAFETY: a plain record, which the call fills; it accepts any number.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut status) == 0).then_some(status.st_ino)
+    }
+}
+
+/// Disconnects from MPICH's launcher. MPICH 4.0 does so itself in `MPI_Finalize`, and closes the descriptor; 4.2
+/// does so in an exit handler, which must not find it done if MPI is finalized.
+pub(super) fn end() {
+    let fd = PMI_FD.swap(-1, Ordering::Relaxed);
+    if fd < 0 || inode_of(fd) != Some(PMI_INODE.load(Ordering::Relaxed)) {
+        return;
+    }
+    let word = b"cmd=finalize\n";
+    let mut answer = [0u8; 256];
+    // SAFETY: all records and buffers outlive their calls and have the sizes that are passed.
+    // The contents of the answer do not matter, but its arrival does: by then the launcher has closed its end.
+    unsafe {
+        if libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) == word.len() as isize {
+            let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            if libc::poll(&mut poll, 1, PATIENCE) == 1 {
+                libc::read(fd, answer.as_mut_ptr().cast(), answer.len());
+            }
+        }
+    }
+}
+
+/// How long to wait for the launcher's answer, in milliseconds.
+const PATIENCE: c_int = 2000;
+
+/// True for the launcher of MPICH 4.2.0 to 4.2.2, which loses the status of a process that exits without
+/// disconnecting: it kills the others, takes their ends for crashes too, and counts the first process as successful
+/// if it was not yet waited for.
+pub(super) fn forgets_statuses() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    // Hydra's own variable, and those that select another protocol.
+    let is_hydra = is_set("MPI_LOCALRANKID") && !is_set("PMI_VERSION") && !is_set("MPIR_CVAR_PMI_VERSION");
+    is_hydra && ["MPICH 4.2.0", "MPICH 4.2.1", "MPICH 4.2.2"].contains(&library().as_str())
+}

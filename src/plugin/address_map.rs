@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Addresses of devices in the host process: reserved, never readable.
+//!
+//! A device address must never be a host address. Otherwise its misuse would go unnoticed, and
+//! a `has_device_addr` pointer could not be distinguished from a host pointer.
+
+use crate::base::Result;
+use crate::base::sync::RwLock;
+use crate::sys::{mapping, node};
+use std::ops::Range;
+
+/// The first address that is tried for arenas: far from what programs and loaders use by themselves.
+pub(crate) const ARENAS: u64 = 0x1000_0000_0000;
+/// Distance of the next try.
+pub(crate) const ARENAS_STEP: u64 = 0x0800_0000_0000;
+pub(crate) const ARENAS_TRIES: u64 = 8;
+
+/// Addresses that nothing else in this process can get; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    at: u64,
+    len: u64,
+}
+
+impl Reservation {
+    /// Reserves exactly these addresses, if they are free.
+    pub(crate) fn at(at: u64, len: u64) -> Result<Reservation> {
+        mapping::map_at(at, len, libc::PROT_NONE, None)?;
+        Ok(Reservation { at, len })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `at` and holds nothing.
+        unsafe { mapping::unmap(self.at, self.len) };
+    }
+}
+
+/// Which device an address belongs to.
+#[derive(Debug)]
+pub(crate) struct AddressMap {
+    arenas: Range<u64>,
+    stride: u64,
+    images: RwLock<Vec<(Range<u64>, usize)>>,
+    _reserved: Reservation,
+}
+
+impl AddressMap {
+    /// Reserves `devices` arenas of `stride` bytes each, beginning at `at`.
+    pub(crate) fn at(at: u64, stride: u64, devices: usize) -> Result<AddressMap> {
+        let len = stride * devices as u64;
+        let _reserved = Reservation::at(at, len)?;
+        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), _reserved })
+    }
+
+    pub(crate) fn arena(&self, device: usize) -> u64 {
+        self.arenas.start + self.stride * device as u64
+    }
+
+    /// The device whose arena or image contains an address.
+    #[inline]
+    pub(crate) fn owner(&self, address: u64) -> Option<usize> {
+        if self.arenas.contains(&address) {
+            return Some(((address - self.arenas.start) / self.stride) as usize);
+        }
+        self.images.read().iter().find(|(range, _)| range.contains(&address)).map(|&(_, device)| device)
+    }
+
+    /// True if an image of this device covers the whole range.
+    pub(crate) fn in_image(&self, device: usize, range: Range<u64>) -> bool {
+        let images = self.images.read();
+        images.iter().any(|(image, d)| *d == device && image.start <= range.start && range.end <= image.end)
+    }
+
+    pub(crate) fn add_image(&self, device: usize, range: Range<u64>) {
+        self.images.write().push((range, device));
+    }
+
+    pub(crate) fn remove_image(&self, device: usize, start: u64) {
+        self.images.write().retain(|(range, d)| *d != device || range.start != start);
+    }
+}
+
+/// Describes what this process has mapped at an address, if that is readable.
+pub(crate) fn host_mapping(address: u64) -> Option<String> {
+    node::mapping(address).and_then(|(readable, what)| readable.then_some(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_addresses_are_nobodys() {
+        // AddressSanitizer occupies the first place.
+        let at = ARENAS + ARENAS_STEP;
+        let r = Reservation::at(at, 1 << 40).unwrap();
+        assert!(Reservation::at(at + (1 << 30), 4096).is_err());
+        assert_eq!(host_mapping(at), None);
+        drop(r);
+        Reservation::at(at + (1 << 30), 4096).unwrap();
+    }
+
+    #[test]
+    fn own_memory_has_a_name() {
+        let own = 7u64;
+        assert!(host_mapping(&raw const own as u64).is_some());
+        assert_eq!(host_mapping(16), None);
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The message that a queue collects: its commands, and what the host needs when the answer
+//! arrives.
+
+use super::tags::Lease;
+use crate::wire::MESSAGE_MAX;
+use crate::wire::command::{Command, Head, Writer};
+use crate::wire::reply::DONE_LEN;
+use std::sync::Arc;
+
+/// Where the bytes of a read go when the reply arrives: memory of the program, or of a waiting caller.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(super) at: *mut u8,
+    pub(super) len: usize,
+}
+
+// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread
+// receives the reply; a queue is complete only when all its targets were written.
+unsafe impl Send for Target {}
+
+/// The parts of a message besides its answer; the message is complete when all of them are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExtraParts {
+    /// Bulk transfers with the program.
+    pub(super) transfers: u32,
+    /// A message to another device.
+    pub(super) elsewhere: bool,
+}
+
+/// What the host keeps of a message until it is complete.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    pub(super) targets: Vec<Target>,
+    /// The last kernel that it runs, 0 if it runs none.
+    pub(super) kernel: u64,
+    /// The tags of its bulk transfers, reserved until it is complete.
+    pub(super) lease: Option<Arc<Lease>>,
+    pub(super) extra: ExtraParts,
+}
+
+/// A message that is being collected.
+#[derive(Default)]
+pub(crate) struct Batch {
+    queue: u32,
+    /// A message of this use of the queue was sent.
+    was_sent: bool,
+    /// Empty if nothing was collected.
+    message: Vec<u8>,
+    /// Bytes of its reads.
+    reply: usize,
+    awaited: Awaited,
+}
+
+impl Batch {
+    pub(crate) fn new(queue: u32) -> Batch {
+        Batch { queue, ..Batch::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.message.is_empty()
+    }
+
+    /// True if there is room for a command of this length, and for what it adds to the reply.
+    #[inline]
+    pub(crate) fn has_room(&self, command: usize, reply: usize) -> bool {
+        self.message.len() + command <= MESSAGE_MAX && DONE_LEN + self.reply + reply <= MESSAGE_MAX
+    }
+
+    #[inline]
+    pub(crate) fn begin(&mut self, buffer: Vec<u8>) {
+        self.message = buffer;
+        Head::begin(&mut self.message, self.queue, !self.was_sent);
+    }
+
+    /// Appends any command but a launch.
+    #[inline]
+    pub(crate) fn push(&mut self, command: Command<'_>) {
+        Writer(&mut self.message).push(command);
+    }
+
+    /// Appends the launch of a kernel, see [`Writer::launch`].
+    #[inline]
+    pub(crate) fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>, array: bool) {
+        self.awaited.kernel = kernel;
+        Writer(&mut self.message).launch(kernel, args, array);
+    }
+
+    /// Directs the next `len` bytes of the reply to `at`.
+    #[inline]
+    pub(crate) fn read_into(&mut self, at: *mut u8, len: usize) {
+        self.awaited.targets.push(Target { at, len });
+        self.reply += len;
+    }
+
+    /// Attaches the tags and parts of the bulk transfers that the message names.
+    pub(crate) fn add_transfers(&mut self, lease: Option<Arc<Lease>>, extra: ExtraParts) {
+        (self.awaited.lease, self.awaited.extra) = (lease, extra);
+    }
+
+    /// Takes the collected message for sending. `empty` becomes the next message's list of targets.
+    #[inline]
+    pub(crate) fn take(&mut self, empty: Vec<Target>) -> (Vec<u8>, Awaited) {
+        (self.reply, self.was_sent) = (0, true);
+        let awaited = std::mem::replace(&mut self.awaited, Awaited { targets: empty, ..Awaited::default() });
+        (std::mem::take(&mut self.message), awaited)
+    }
+
+    /// Clears everything before the queue is reused; keeps the memory of its lists.
+    pub(crate) fn reset(&mut self) {
+        (self.reply, self.was_sent) = (0, false);
+        self.message.clear();
+        let mut targets = std::mem::take(&mut self.awaited.targets);
+        targets.clear();
+        self.awaited = Awaited { targets, ..Awaited::default() };
+    }
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The connection to all devices: sends messages, starts transfers, dispatches what arrives, and writes what
+//! regions print. Once the link is broken, every call fails, here and in the modules that use this one.
+
+use super::address_map::AddressMap;
+use super::batch::Batch;
+use super::console::Console;
+use super::port::Ports;
+use super::queue::{Open, Queue};
+use super::queue_trace::Tracing;
+use super::tags::Lease;
+use super::{diagnose, ending};
+use crate::base::limits::OUTPUT_STEP;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, log};
+use crate::debug;
+use crate::link::{Inbox, Link, Peer, Progress, Span};
+use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
+use crate::wire::command::Command;
+use crate::wire::reply::{Failure, Reply};
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// How long failures of waiting threads are delayed when the program ends MPI.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long MPI may take to end all ranks.
+const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How often to retry writing what regions printed while another thread holds the stream.
+const OUTPUT_RETRY: Duration = Duration::from_micros(100);
+
+/// A bulk transfer that is part of a message.
+pub(crate) struct Part {
+    port: usize,
+    message: u64,
+    lease: Arc<Lease>,
+}
+
+/// The link, and the devices at its other end.
+pub(crate) struct Connection {
+    pub(crate) link: Link<Part>,
+    inbox: Mutex<Inbox<Part>, { order::INBOX }>,
+    pub(crate) ports: Ports,
+    pub(crate) rank: usize,
+    pub(crate) tracing: Tracing,
+    /// Which device has which addresses, for error messages.
+    addresses: OnceLock<Arc<AddressMap>>,
+    console: Console,
+    /// By device: the queue for messages that the program did not request.
+    housekeeping: Vec<Arc<Queue>>,
+    /// The thread that ends the process.
+    ended_by: OnceLock<ThreadId>,
+}
+
+impl Connection {
+    pub(crate) fn new(link: Link<Part>, rank: usize, ports: Ports, tracing: Tracing) -> Connection {
+        Connection {
+            link,
+            inbox: Mutex::default(),
+            rank,
+            tracing,
+            addresses: OnceLock::new(),
+            console: Console::new(ports.len()),
+            housekeeping: (0..ports.len()).map(Queue::control).collect(),
+            ended_by: OnceLock::new(),
+            ports,
+        }
+    }
+
+    /// Lets error messages name the device that an address belongs to.
+    pub(crate) fn set_addresses(&self, addresses: Arc<AddressMap>) {
+        let _ = self.addresses.set(addresses);
+    }
+
+    /// The calling thread ends the process: a broken connection does not fail other threads' calls.
+    pub(crate) fn begin_end(&self) {
+        let _ = self.ended_by.set(std::thread::current().id());
+    }
+
+    // ---- sending ---------------------------------------------------------------
+
+    /// Sends the batch of a queue at once. The message may be part of another message, `part_of` (port and number).
+    /// It counts as one of `owner`'s, and so does its failure.
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        queue: &Queue,
+        open: &mut Open,
+        owner: &Arc<Queue>,
+        part_of: Option<(usize, u64)>,
+    ) -> Result<()> {
+        let port = &self.ports[queue.port()];
+        let (seq, sent) = port.post(open.batch(), owner, part_of, |message| self.link.send(port.rank, message));
+        open.numbered(seq);
+        sent.map_err(|e| self.broken(e))?;
+        open.sent(queue, &self.tracing);
+        Ok(())
+    }
+
+    /// Sends the commands that `write` appends as a control message, which the device executes on receipt.
+    pub(crate) fn control(&self, queue: &Arc<Queue>, write: impl FnOnce(&mut Batch)) -> Result<()> {
+        let open = &mut *queue.open();
+        open.batch().begin(self.link.buffer());
+        write(open.batch());
+        self.send(queue, open, queue, None)
+    }
+
+    /// Makes a device answer, if it can.
+    pub(crate) fn ask_for_answer(&self, port: usize) {
+        // A message without commands is answered at once. If the link is broken, the waiting threads find out.
+        let _ = self.control(&self.housekeeping[port], |_| {});
+    }
+
+    /// Starts a bulk transfer to or from the device. The last message sent on `queue` has named the transfer and
+    /// counts it as one of its parts.
+    pub(crate) fn start_transfer(
+        &self,
+        (queue, message): (&Queue, u64),
+        (peer, lease): (Peer, Arc<Lease>),
+        span: Span,
+        to_device: bool,
+    ) -> Result<()> {
+        debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
+        let part = Part { port: queue.port(), message, lease };
+        let started = match to_device {
+            true => self.link.send_bulk(peer, span, part),
+            false => self.link.receive_bulk(peer, span, part),
+        };
+        started.map_err(|e| self.broken(e))
+    }
+
+    // ---- receiving -------------------------------------------------------------
+
+    /// Makes progress unless another thread does.
+    #[inline]
+    pub(crate) fn drive(&self) -> Result<Progress> {
+        let Some(mut inbox) = self.inbox.try_lock() else { return Ok(Progress::Elsewhere) };
+        let mut progress = Progress::None;
+        loop {
+            let driven = self.link.drive(&mut inbox);
+            let is_last = inbox.is_empty();
+            for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
+                // A transfer fails only if its command failed, and the command's answer gives the reason.
+                drop(lease);
+                self.ports.end_part(port, message);
+            }
+            while let Some((from, message)) = inbox.pop_message() {
+                self.receive(from, &message);
+                inbox.recycle(message);
+            }
+            match driven {
+                Ok(Progress::Made) => progress = Progress::Made,
+                Ok(_) => {}
+                Err(e) => {
+                    drop(inbox);
+                    return Err(self.broken(e));
+                }
+            }
+            if is_last {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// Makes every later use of the link fail. First waits for the driving thread to handle what has arrived, for
+    /// `patience` at most.
+    pub(crate) fn leave(&self, patience: Duration) {
+        let _inbox = self.inbox.try_lock_for(patience);
+        self.link.leave(patience);
+    }
+
+    fn receive(&self, from: usize, message: &[u8]) {
+        debug!("from rank {from}: message of {} bytes", message.len());
+        let Some((port, message)) = self.ports.sender(from, message) else {
+            self.protocol_error(from, "it is no device of this program");
+        };
+        let reply = match Reply::parse(message) {
+            Ok(reply) => reply,
+            Err(e) => self.protocol_error(from, &e.to_string()),
+        };
+        match reply {
+            Reply::Done { seq, bytes } => {
+                if !self.ports.answer(port, seq, Ok(bytes)) {
+                    self.protocol_error(from, "a reply does not fit its message");
+                }
+            }
+            Reply::Failed { seq, failure } => {
+                if !self.ports.answer(port, seq, Err(self.error_of(port, &failure))) {
+                    self.protocol_error(from, "a reply without a message");
+                }
+            }
+            Reply::Output { stream, bytes } => {
+                self.ports[port].count_unasked();
+                self.console.push(port, stream, bytes);
+            }
+            Reply::Records(_) if !self.tracing.on => {
+                self.protocol_error(from, "it sends records that nobody asked for")
+            }
+            Reply::Records(records) => {
+                if let Err(e) = self.ports[port].keep(records) {
+                    self.protocol_error(from, &e.to_string());
+                }
+            }
+        }
+    }
+
+    // ---- failures --------------------------------------------------------------
+
+    /// Ends all ranks at once, and this process in any case: MPI may wait for a dead network.
+    #[cold]
+    pub(crate) fn abort(&self, code: i32) -> ! {
+        end_launcher(2 * ABORT_PATIENCE);
+        let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
+        flush_streams();
+        self.link.abort(code, ABORT_PATIENCE);
+        end(code)
+    }
+
+    #[cold]
+    fn protocol_error(&self, from: usize, what: &str) -> ! {
+        log::error(format_args!("rank {from} sent a message that makes no sense ({what}); ending the job"));
+        self.abort(1)
+    }
+
+    /// Fails if the device has failed before. Writes the reason first.
+    #[inline]
+    pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
+        let alive = self.ports[port].alive();
+        if alive.is_err() {
+            self.finish_output(port);
+        }
+        alive
+    }
+
+    /// The program's error for a failure on a device. A device is lost only once.
+    #[cold]
+    fn error_of(&self, port: usize, failure: &Failure) -> Error {
+        if failure.lost && !self.ports[port].lose() {
+            return Error::Reported;
+        }
+        let error = diagnose::failure(&self.ports, port, failure, self.addresses.get().map(Arc::as_ref));
+        if !failure.lost {
+            return error;
+        }
+        // Every call that fails because of this loss writes this line first: another thread may end the process
+        // over the same loss before the thread that waits for this kernel reports it.
+        self.console.say(port, &log::error_text(&error));
+        Error::Reported
+    }
+
+    #[cold]
+    fn broken(&self, e: Error) -> Error {
+        if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
+            // A failure now would make libomptarget abort the process, which would lose its status.
+            if ending::has_begun() {
+                ending::hold();
+            } else {
+                std::thread::sleep(GRACE);
+            }
+        }
+        let is_first = self.ports.iter().fold(true, |first, port| port.lose() & first);
+        match e {
+            Error::Text(reason) if is_first => diagnose::broken_connection(&self.ports, &reason),
+            _ => Error::Reported,
+        }
+    }
+
+    // ---- output ----------------------------------------------------------------
+
+    /// True if output of regions is not written yet.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.console.is_waiting()
+    }
+
+    /// Writes what regions have printed, unless another thread holds the program's streams. May block forever: the
+    /// caller must hold no lock of this library.
+    #[inline]
+    pub(crate) fn write_output(&self) {
+        if self.console.is_waiting() {
+            self.write_output_now();
+        }
+    }
+
+    #[cold]
+    fn write_output_now(&self) {
+        self.console.write(&|device| self.ports[device].in_flight() > 0);
+        for (device, queue) in self.housekeeping.iter().enumerate() {
+            if let Some(bytes) = self.console.acknowledge(device, OUTPUT_STEP as u64) {
+                // If the link is broken, the waiting threads find out.
+                let _ = self.control(queue, |batch| batch.push(Command::Printed { bytes }));
+            }
+        }
+    }
+
+    /// True if everything a device has printed is written, or cannot be.
+    #[inline]
+    pub(crate) fn is_output_written(&self, port: usize) -> bool {
+        !self.console.owes(port)
+    }
+
+    /// Waits until everything a device has printed is written, or cannot be.
+    #[inline]
+    pub(crate) fn finish_output(&self, port: usize) {
+        while self.console.owes(port) {
+            self.wait_for_output();
+        }
+    }
+
+    /// Writes what regions have printed, or lets the thread that holds the stream do it.
+    #[cold]
+    fn wait_for_output(&self) {
+        let before = self.console.is_waiting();
+        self.write_output();
+        if before && self.console.is_waiting() {
+            std::thread::sleep(OUTPUT_RETRY);
+        }
+    }
+}

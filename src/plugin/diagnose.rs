@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Describes failures of devices and of the connection, and what a wrong address refers to.
+
+use super::address_map::{self, AddressMap};
+use super::port::{Port, Ports};
+use crate::base::{Error, name};
+use crate::wire::reply::Failure;
+use std::time::Duration;
+
+/// How long an error text waits for the arena's lock, to be more precise.
+const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+
+pub(crate) fn failure(ports: &Ports, port: usize, failure: &Failure, addresses: Option<&AddressMap>) -> Error {
+    let name = &ports[port].name;
+    let mut text = failure.text.clone();
+    if failure.address != 0 {
+        text += &place(ports, port, failure.address, addresses);
+    }
+    if failure.kernel == 0 {
+        return Error::new(format!("{name}: {text}"));
+    }
+    let kernel = name::of_kernel(&ports[port].kernel_name(failure.kernel));
+    Error::new(format!("kernel {kernel} failed on {name}: {text}"))
+}
+
+/// Describes what is at an address that a kernel of a device could not use.
+fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> String {
+    // With a limit: this thread may hold the lock already.
+    let arena = ports[port].arena.try_lock_for(LOCK_PATIENCE);
+    if let Some(place) = arena.and_then(|arena| arena.place(address)) {
+        return format!(", {place}");
+    }
+    match addresses.and_then(|addresses| addresses.owner(address)) {
+        Some(owner) if owner == port => ", which is the device's, but nothing is allocated there".into(),
+        Some(owner) => format!(", which is an address of device {owner}: a device reaches its own memory only"),
+        None => match address_map::host_mapping(address) {
+            Some(what) => format!(
+                ", which is an address of the host program ({what}): a device can't reach the host's memory; \
+                 map the data instead (unified shared memory is not supported)"
+            ),
+            None => ", where nothing is mapped".into(),
+        },
+    }
+}
+
+/// The first report that the connection is broken.
+pub(crate) fn broken_connection(ports: &Ports, reason: &str) -> Error {
+    let awaited = ports.iter().filter(|p| p.in_flight() > 0);
+    let awaited = awaited.map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    Error::new(format!(
+        "the connection to the devices is broken: {reason}; most likely a device, its node or the network to it \
+         is gone (answers were awaited from: {})",
+        if awaited.is_empty() { "none" } else { &awaited }
+    ))
+}
+
+pub(crate) fn ended_device(port: &Port) -> String {
+    format!("{} has ended while the program waited for {}; ending the job", port.name, port.awaited())
+}
+
+pub(crate) fn silent_device(port: &Port, silent: Duration) -> String {
+    format!(
+        "{} has not answered for {:.0} s, not even whether it is there, while the program waited for {}: \
+         it is stopped, dead or cut off from here, or MPI keeps it waiting for one that is; ending the job (OMPTARGET_MPI_HEARTBEAT sets after how many \
+         silent seconds a device is asked, 0 never)",
+        port.name,
+        silent.as_secs_f64(),
+        port.awaited()
+    )
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The plugin of this process, from the first call to the last.
+//!
+//! It starts with the first query for devices or, with spawned devices, with the first use of one.
+//! It can be used until the process forks (in the child), the program ends MPI, or process exit no
+//! longer needs it.
+//!
+//! MPI must end after the program's last region, which may be in an exit handler or a destructor
+//! kernel, and before the destructors of MPI's own libraries. The loader runs the destructors, the
+//! program's first, from an exit handler that it registers before `main`. LLVM 16 starts its
+//! plugins before that: an exit handler registered then runs too late to recognize an
+//! `unregister_lib` as part of process exit. Hence the plugin registers one on several occasions,
+//! one of which is late enough.
+
+use super::boundary::{catch, guard};
+use super::start::{self, Choice};
+use super::{Plugin, ending, late_aborts, shutdown};
+use crate::base::settings::Settings;
+use crate::base::sync::Mutex;
+use crate::base::{Error, Result, log};
+use crate::sys::deadline::{end, end_after, flush_and_wait, flush_streams};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::time::Duration;
+
+/// How long process exit may take, after the program's own exit handlers, if a signal handler has
+/// called `exit` during a call of the plugin.
+const INTERRUPTED_REST: Duration = Duration::from_secs(2);
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+/// The plugin with the devices of [`Choice::OnUse`].
+static SPAWNED: OnceLock<Plugin> = OnceLock::new();
+/// Programs and libraries with images that are registered now.
+static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+/// A device was asked for memory, or to load an image.
+static USED: AtomicBool = AtomicBool::new(false);
+/// A handler of [`notice_exit`] was registered late enough.
+static EXIT_IS_NOTICED: AtomicBool = AtomicBool::new(false);
+/// The plugin has to unload the images at the end, see [`unload_at_end`].
+static LEAVES_IMAGES: AtomicBool = AtomicBool::new(false);
+/// The process runs its exit handlers.
+static EXITING: AtomicBool = AtomicBool::new(false);
+/// The plugin while its devices can be used, for the fast path of every call.
+static CURRENT: AtomicPtr<Plugin> = AtomicPtr::new(ptr::null_mut());
+/// Whether devices can still be used, and why not.
+static CLOSED: AtomicU8 = AtomicU8::new(OPEN);
+const OPEN: u8 = 0;
+/// This process is a child, by fork, of the one that started MPI.
+const FORKED: u8 = 1;
+/// The program has ended the MPI that the plugin shares with it.
+const MPI_ENDED: u8 = 2;
+
+/// A program or library with images.
+struct Registered {
+    /// Address of its descriptor.
+    desc: usize,
+    /// It may use devices until it is unregistered: it has destructor kernels, or it appeared before
+    /// any device was used, as a part of the program, whose destructors may have regions.
+    needs_devices: bool,
+}
+
+/// What serves this process; the first call decides.
+pub(crate) fn choice() -> &'static Choice {
+    CHOICE.get_or_init(|| {
+        // Reporting no devices instead would mean that the program does not want any.
+        let choice = catch(start::choose).unwrap_or_else(|e| give_up(e));
+        if !matches!(choice, Choice::Stock) {
+            notice_exit(false);
+            EXIT_IS_NOTICED.store(false, Ordering::Relaxed);
+            notice_exit_of_main_thread();
+            // SAFETY: the handler is a function of this library, which is never unloaded.
+            unsafe { libc::pthread_atfork(None, None, Some(on_fork)) };
+        }
+        choice
+    })
+}
+
+/// The plugin; starts its devices if necessary.
+#[inline]
+pub(crate) fn plugin() -> Result<&'static Plugin> {
+    // SAFETY: null, or what `first_use` found in a static, which is never dropped.
+    match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        Some(plugin) => Ok(plugin),
+        None => first_use(),
+    }
+}
+
+/// The slow path of [`fn@plugin`]: it has not started yet, or is closed.
+#[cold]
+#[inline(never)]
+fn first_use() -> Result<&'static Plugin> {
+    match CLOSED.load(Ordering::Relaxed) {
+        OPEN => {}
+        FORKED => return Err(Error::new("a child process can't use the MPI devices of its parent")),
+        _ => return Err(Error::new("the program has ended MPI: no target region can run after its MPI_Finalize")),
+    }
+    let plugin: &Plugin = match choice() {
+        Choice::Ready(plugin) => plugin,
+        Choice::OnUse(devices, settings) => {
+            SPAWNED.get_or_init(|| ending::load(|| spawn(*devices, settings).unwrap_or_else(|e| give_up(e))))
+        }
+        Choice::Stock => return Err(Error::Reported),
+    };
+    CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
+    if CLOSED.load(Ordering::SeqCst) != OPEN || ending::has_begun() {
+        CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
+        ending::hold();
+    }
+    Ok(plugin)
+}
+
+fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
+    extern "C" fn on_mpi_end() {
+        guard("MPI_Finalize", (), || {
+            close(MPI_ENDED);
+            if let Some(plugin) = SPAWNED.get() {
+                plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
+            }
+            Ok(())
+        });
+    }
+    start::spawn(devices, settings, on_mpi_end)
+}
+
+/// The plugin, if its devices were started.
+pub(crate) fn started() -> Option<&'static Plugin> {
+    match CHOICE.get()? {
+        Choice::Ready(plugin) => Some(plugin),
+        Choice::OnUse(..) => SPAWNED.get(),
+        Choice::Stock => None,
+    }
+}
+
+/// Registers a program or library with images, by the address of its descriptor.
+pub(crate) fn register(desc: usize, has_destructors: bool) {
+    let is_early = !USED.load(Ordering::SeqCst);
+    REGISTERED.lock().push(Registered { desc, needs_devices: has_destructors || is_early });
+    if is_early {
+        notice_exit(true);
+    }
+}
+
+/// Unregisters a program or library with images. Returns the plugin if the caller has to unload the
+/// images; otherwise the devices end with the process, or now if nobody needs them any more.
+pub(crate) fn unregister(desc: usize) -> Option<&'static Plugin> {
+    REGISTERED.lock().retain(|r| r.desc != desc);
+    if is_exiting() || is_closed() {
+        // The devices exit soon, and their memory with them.
+        finish_if_unused();
+        return None;
+    }
+    started()
+}
+
+/// Notes that a device is used. `init_device` is not a use: LLVM 18 calls it for all devices when a
+/// library's constructor registers its images.
+#[inline]
+pub(crate) fn note_use() {
+    if !USED.load(Ordering::Relaxed) && !USED.swap(true, Ordering::SeqCst) {
+        notice_exit(false);
+    }
+}
+
+/// Notes that an image was shown to the plugin: LLVM 18 gives no other sign of a new program, which
+/// may not use any device.
+pub(crate) fn note_image() {
+    if !USED.load(Ordering::Relaxed) {
+        notice_exit(false);
+    }
+}
+
+/// Unloads the images at the end, so that the destructors of their globals run: LLVM 18's
+/// libomptarget never unloads images.
+pub(crate) fn unload_at_end() {
+    LEAVES_IMAGES.store(true, Ordering::Relaxed);
+}
+
+fn close(why: u8) {
+    CLOSED.store(why, Ordering::SeqCst);
+    CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
+}
+
+pub(crate) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) != OPEN
+}
+
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::SeqCst)
+}
+
+/// The plugin, if there are devices that can be used.
+pub(crate) fn usable() -> Option<&'static Plugin> {
+    started().filter(|_| !is_closed())
+}
+
+/// Ends the process: the user requested MPI devices, and without them the program must not
+/// continue as if it had them.
+pub(crate) fn give_up(e: Error) -> ! {
+    if let Error::Text(text) = e {
+        log::error(text);
+    }
+    // Exit handlers do not run, because they may use devices; hence the output is flushed here.
+    flush_streams();
+    end(1)
+}
+
+/// Ends the devices and MPI, if nobody needs them any more.
+fn finish_if_unused() {
+    if !REGISTERED.lock().iter().any(|r| r.needs_devices)
+        && let Some(plugin) = usable()
+    {
+        hold_others();
+        plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
+    }
+}
+
+/// [`finish_if_unused`] if this thread is inside another call, because a signal handler has called
+/// `exit`. The thread's locks stay locked, hence this function takes none.
+pub(crate) fn finish_inside() {
+    let Some(plugin) = usable().filter(|plugin| !plugin.finished.swap(true, Ordering::SeqCst)) else { return };
+    if plugin.engine.tracing().on {
+        log::warning("there are no statistics and no trace: a signal handler called exit in the midst of a region");
+    }
+    shutdown::leave_job();
+}
+
+/// Holds the calls of other threads once the program's own exit handlers have run, see [`ending`].
+fn hold_others() {
+    if is_exiting()
+        && let Some(plugin) = usable()
+    {
+        let catch = || CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
+        ending::hold_others(catch, &|| plugin.engine.connection.ports.is_busy());
+        if ending::has_begun() && ending::has_other_users() {
+            late_aborts::stop_others();
+        }
+    }
+}
+
+extern "C" fn on_fork() {
+    if started().is_some() {
+        close(FORKED);
+        ending::note_fork();
+    }
+}
+
+/// Registers [`on_exit`] as an exit handler. With `first`, this is before the program registers its
+/// own handlers, so it runs after them.
+fn notice_exit(first: bool) {
+    unsafe extern "C" {
+        /// Registers `function(status, argument)` as an exit handler (glibc).
+        #[link_name = "on_exit"]
+        fn at_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    // SAFETY: the handler is a function of this library, which is never unloaded; it does not
+    // dereference the argument.
+    unsafe { at_exit(on_exit, ptr::without_provenance_mut(first.into())) };
+    EXIT_IS_NOTICED.store(true, Ordering::Relaxed);
+}
+
+/// Notices the main thread's call of `exit` before any exit handler runs.
+///
+/// This is for a library of LLVM 19 and later whose constructor started the plugin, before the
+/// loader registered its own exit handler. If no device was ever used, such a library unregisters
+/// its images before the handler of [`notice_exit`] runs.
+fn notice_exit_of_main_thread() {
+    unsafe extern "C" {
+        /// Calls `function(argument)` when the calling thread ends (glibc).
+        fn __cxa_thread_atexit_impl(
+            function: extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *const c_void,
+        ) -> i32;
+    }
+    extern "C" fn note(_: *mut c_void) {
+        EXITING.store(true, Ordering::SeqCst);
+        if !EXIT_IS_NOTICED.load(Ordering::Relaxed) {
+            // The program has no image and has used no device (LLVM 18).
+            notice_exit(false);
+        }
+    }
+    // SAFETY: plain calls; the function is of this library, which is never unloaded.
+    unsafe {
+        if libc::gettid() == libc::getpid() {
+            __cxa_thread_atexit_impl(note, ptr::null_mut(), note as *const c_void);
+        }
+    }
+}
+
+extern "C" fn on_exit(status: c_int, first: *mut c_void) {
+    EXITING.store(true, Ordering::SeqCst);
+    ending::begin(status);
+    if !first.is_null() {
+        if ending::is_inside() {
+            // A signal handler has called exit. Its thread may hold any lock, even malloc's.
+            end_after(INTERRUPTED_REST, status);
+        }
+        if ending::is_loading() {
+            // libomptarget would wait for this thread for ever.
+            finish_inside();
+            flush_and_wait();
+            end(status);
+        }
+        hold_others();
+    }
+    if !ending::is_inside() && REGISTERED.lock().is_empty() {
+        guard("exit", (), || {
+            finish_if_unused();
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The host's ends of the devices: the messages that each was sent and has not answered, and the
+//! state of each.
+
+use super::arena::Arena;
+use super::batch::Batch;
+use super::flight::{Flight, Sent};
+use super::queue::Queue;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result};
+use crate::debug;
+use crate::sys::node;
+use crate::wire::command::Head;
+use crate::wire::record::{Record, Records};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+pub(crate) struct Port {
+    pub(crate) rank: usize,
+    /// The device's number within its rank, if the rank has several.
+    pub(crate) worker: Option<u8>,
+    /// "device 0 (rank 0 on host a)".
+    pub(crate) name: String,
+    pub(super) flight: Mutex<Flight, { order::FLIGHT }>,
+    in_flight: AtomicUsize,
+    lost: AtomicBool,
+    pub(crate) arena: Mutex<Arena, { order::ARENA }>,
+    /// Names of its kernels by address.
+    pub(crate) kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
+    /// Messages that arrived and are not answers.
+    unasked: AtomicU64,
+    pub(super) records: Mutex<Vec<Record>, { order::LEAF }>,
+}
+
+impl Port {
+    pub(crate) fn new(rank: usize, worker: Option<u8>, name: String) -> Port {
+        Port {
+            rank,
+            worker,
+            name,
+            flight: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            arena: Mutex::new(Arena::new(0..0)),
+            kernels: Mutex::default(),
+            unasked: AtomicU64::new(0),
+            records: Mutex::default(),
+        }
+    }
+
+    /// Numbers the message of a batch and passes it to `send`; returns its number, and whether it was
+    /// sent. The queue `owner` is complete only when the message is. The message may be a part of
+    /// another one (its port and number).
+    #[inline]
+    pub(crate) fn post(
+        &self,
+        batch: &mut Batch,
+        owner: &Arc<Queue>,
+        part_of: Option<(usize, u64)>,
+        send: impl FnOnce(Vec<u8>) -> Result<()>,
+    ) -> (u64, Result<()>) {
+        owner.pending.begin();
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        // One lock covers numbering and sending: messages arrive in the order of their numbers.
+        let mut flight = self.flight.lock();
+        let (mut message, awaited) = batch.take(flight.pool.pop().unwrap_or_default());
+        let seq = flight.push(owner.clone(), awaited, part_of);
+        Head::patch(&mut message, seq, node::current_core());
+        message.extend(self.worker);
+        debug!("to {}: message {seq} of {} bytes", self.name, message.len());
+        (seq, send(message))
+    }
+
+    /// The numbers of messages sent to the device, and received from it.
+    pub(crate) fn messages(&self) -> (u64, u64) {
+        let (sent, answered) = self.flight.lock().counts();
+        (sent, answered + self.unasked.load(Ordering::Relaxed))
+    }
+
+    /// Counts a message that is not an answer.
+    pub(crate) fn count_unasked(&self) {
+        self.unasked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Describes what is awaited, for messages.
+    pub(crate) fn awaited(&self) -> String {
+        let kernel = self.flight.lock().kernel();
+        kernel.map_or("data or an image".into(), |kernel| format!("kernel {}", self.kernel_name(kernel)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep(&self, mut records: Records<'_>) -> Result<()> {
+        let mut kept = self.records.lock();
+        while let Some(record) = records.take()? {
+            kept.push(record);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn kernel_name(&self, kernel: u64) -> String {
+        self.kernels.lock().get(&kernel).cloned().unwrap_or_else(|| format!("at {kernel:#x}"))
+    }
+
+    /// Fails if this device was lost.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if self.lost.load(Ordering::Relaxed) { Err(Error::Reported) } else { Ok(()) }
+    }
+
+    /// Marks the device as lost: its contents can't be trusted any more. True the first time.
+    pub(crate) fn lose(&self) -> bool {
+        !self.lost.swap(true, Ordering::Relaxed)
+    }
+
+    /// True if message `seq`, which was sent, is complete, with its answer and all its data.
+    pub(crate) fn is_complete(&self, seq: u64) -> bool {
+        self.flight.lock().is_complete(seq)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// The devices in the order of their numbers.
+pub(crate) struct Ports {
+    all: Box<[Port]>,
+    /// The first device of each rank; the others of that rank follow it.
+    by_rank: Vec<Option<usize>>,
+}
+
+impl Deref for Ports {
+    type Target = [Port];
+
+    fn deref(&self) -> &[Port] {
+        &self.all
+    }
+}
+
+impl Ports {
+    pub(crate) fn new(all: Vec<Port>, ranks: usize) -> Ports {
+        let mut by_rank = vec![None; ranks];
+        for (i, port) in all.iter().enumerate() {
+            by_rank[port.rank].get_or_insert(i);
+        }
+        Ports { all: all.into(), by_rank }
+    }
+
+    /// True if the job contains only this program and its devices.
+    pub(crate) fn are_whole_job(&self) -> bool {
+        self.by_rank.iter().flatten().count() + 1 == self.by_rank.len()
+    }
+
+    /// True while a device has a message that is not complete.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.iter().any(|port| port.in_flight() > 0)
+    }
+
+    /// The device that sent a message from a rank, and the message without the device's own number.
+    #[inline]
+    pub(crate) fn sender<'a>(&self, from: usize, message: &'a [u8]) -> Option<(usize, &'a [u8])> {
+        let first = (*self.by_rank.get(from)?)?;
+        if self.all[first].worker.is_none() {
+            return Some((first, message));
+        }
+        let (&worker, message) = message.split_last()?;
+        let port = first + usize::from(worker);
+        (self.all.get(port)?.rank == from).then_some((port, message))
+    }
+
+    /// Applies the answer to message `seq`: copies the bytes of its reads, or fails its queue. False if
+    /// there is no such message, or if it does not read this number of bytes.
+    #[inline]
+    pub(crate) fn answer(&self, port: usize, seq: u64, answer: Result<&[u8]>) -> bool {
+        let mut flight = self.all[port].flight.lock();
+        let Some(sent) = flight.unanswered(seq) else { return false };
+        match answer {
+            Err(error) => sent.queue.fail(error),
+            Ok(mut bytes) => {
+                for target in &sent.awaited.targets {
+                    let Some((piece, rest)) = bytes.split_at_checked(target.len) else { return false };
+                    // SAFETY: the target is valid until its queue is complete, which is not before
+                    // `complete` below.
+                    unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), target.at, target.len) };
+                    bytes = rest;
+                }
+                if !bytes.is_empty() {
+                    return false;
+                }
+            }
+        }
+        let complete = flight.answer(seq);
+        drop(flight);
+        if let Some(sent) = complete {
+            self.complete(port, sent);
+        }
+        true
+    }
+
+    /// Ends a part of message `seq` besides its answer.
+    pub(crate) fn end_part(&self, port: usize, seq: u64) {
+        let complete = self.all[port].flight.lock().end_part(seq);
+        if let Some(sent) = complete {
+            self.complete(port, sent);
+        }
+    }
+
+    /// Completes a message of a port, and perhaps the one that it is a part of.
+    #[inline]
+    fn complete(&self, port: usize, sent: Sent) {
+        self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);
+        let whole = sent.part_of.and_then(|(port, seq)| Some((port, self.all[port].flight.lock().end_part(seq)?)));
+        sent.queue.pending.end();
+        if let Some((port, sent)) = whole {
+            self.complete(port, sent);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The queues of one device: creates and reuses them, and waits for them and their events.
+
+use super::batch::ExtraParts;
+use super::engine::Engine;
+use super::port::Port;
+use super::queue::{Event, Ids, Queue};
+use super::queue_trace::{DeviceTrace, What};
+use super::tags::Lease;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, clock};
+use crate::wire::MESSAGE_MAX;
+use crate::wire::command::{Command, HEAD_LEN, launch_len};
+use std::sync::Arc;
+
+pub(crate) struct Queues {
+    pub(super) engine: Arc<Engine>,
+    /// The device's number, which is also its port's index.
+    pub(super) number: usize,
+    ids: Arc<Ids>,
+    idle: Mutex<Vec<Arc<Queue>>, { order::LEAF }>,
+    trace: Mutex<DeviceTrace, { order::LEAF }>,
+}
+
+impl Queues {
+    pub(crate) fn new(engine: Arc<Engine>, number: usize) -> Queues {
+        Queues { engine, number, ids: Arc::default(), idle: Mutex::default(), trace: Mutex::default() }
+    }
+
+    pub(crate) fn port(&self) -> &Port {
+        self.engine.port(self.number)
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        self.engine.connection.check_alive(self.number)
+    }
+
+    /// An idle queue, or a new one.
+    pub(crate) fn queue(&self) -> Arc<Queue> {
+        let idle = self.idle.lock().pop();
+        idle.unwrap_or_else(|| self.new_queue())
+    }
+
+    /// A queue that was never used.
+    pub(crate) fn new_queue(&self) -> Arc<Queue> {
+        Queue::new(&self.ids, self.number)
+    }
+
+    /// Keeps an idle queue for reuse.
+    pub(crate) fn release(&self, queue: Arc<Queue>) {
+        let mut open = queue.open();
+        if open.trace.is_long() {
+            self.trace.lock().take(queue.id, &mut open.trace, self.engine.tracing().events);
+        }
+        open.reset();
+        drop(open);
+        self.idle.lock().push(queue);
+    }
+
+    /// Takes the notes of all queues that are not in use; keeps at most `limit` of them.
+    pub(crate) fn take_trace(&self, limit: u64) -> DeviceTrace {
+        let idle = self.idle.lock().clone();
+        for queue in idle {
+            let open = &mut *queue.open();
+            self.trace.lock().take(queue.id, &mut open.trace, limit);
+        }
+        self.trace.lock().take_all()
+    }
+
+    /// Runs a kernel as a part of `queue`, with these arguments, or with an array of pointers to them.
+    pub(crate) fn launch(
+        &self,
+        queue: &Arc<Queue>,
+        kernel: u64,
+        args: impl ExactSizeIterator<Item = u64>,
+        array: bool,
+    ) -> Result<()> {
+        self.check_alive()?;
+        let len = launch_len(args.len());
+        if HEAD_LEN + len > MESSAGE_MAX {
+            let (n, name) = (args.len(), self.port().kernel_name(kernel));
+            return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
+        }
+        let mut open = queue.open();
+        let at = self.engine.tracing().stamp();
+        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, array);
+        open.note(self.engine.tracing(), at, What::Launch(kernel));
+        Ok(())
+    }
+
+    /// Sends commands on a queue of their own; returns the message's number and the queue.
+    pub(crate) fn send_apart(
+        &self,
+        commands: &[Command<'_>],
+        (lease, extra): (Option<Arc<Lease>>, ExtraParts),
+    ) -> Result<(u64, Arc<Queue>)> {
+        let queue = self.new_queue();
+        let mut open = queue.open();
+        commands.iter().try_for_each(|&c| self.engine.push(&queue, &mut open, c))?;
+        open.batch().add_transfers(lease, extra);
+        self.engine.flush(&queue, &mut open)?;
+        let message = open.last;
+        drop(open);
+        Ok((message, queue))
+    }
+
+    /// Sends one command and waits for its 8 bytes of answer.
+    pub(crate) fn ask(&self, queue: &Arc<Queue>, command: Command<'_>, answer: &mut [u8; 8]) -> Result<()> {
+        let mut open = queue.open();
+        self.engine.push(queue, &mut open, command)?;
+        open.batch().read_into(answer.as_mut_ptr(), answer.len());
+        self.engine.flush(queue, &mut open)?;
+        drop(open);
+        self.finish(queue)
+    }
+
+    /// Waits until everything that `queue` has sent is complete; the queue stays in use. Returns the
+    /// first failure of anything in the queue.
+    pub(crate) fn finish(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.engine.wait(queue)?;
+        queue.take_failure().map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn flush(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.engine.flush(queue, &mut queue.open())
+    }
+
+    /// Sends what was collected, waits until all of it is complete, and releases the queue, whatever
+    /// the result. Returns the first failure of anything in the queue.
+    pub(crate) fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
+        let waited = self.flush_and_wait(&queue);
+        self.conclude(queue, waited)
+    }
+
+    /// [`Queues::synchronize`] for a queue that stays in use.
+    pub(crate) fn drain(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.flush_and_wait(queue)?;
+        self.result_of(queue)
+    }
+
+    fn flush_and_wait(&self, queue: &Arc<Queue>) -> Result<()> {
+        let sent = self.flush(queue);
+        // Read the clock after sending: the device is already at work.
+        let since = self.engine.tracing().on.then(clock::now);
+        let waited = sent.and_then(|()| self.engine.wait(queue));
+        if let Some(since) = since {
+            self.note_wait(queue, (since, clock::now()), true);
+        }
+        waited
+    }
+
+    /// Sends what was collected. Releases the queue and returns true if all of it is complete.
+    pub(crate) fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
+        self.flush(queue)?;
+        self.engine.poll()?;
+        if !self.engine.is_done(queue) {
+            self.engine.note_idle_poll();
+            return Ok(false);
+        }
+        if self.engine.tracing().on {
+            let now = clock::now();
+            self.note_wait(queue, (now, now), true);
+        }
+        self.conclude(queue.clone(), Ok(())).map(|()| true)
+    }
+
+    /// Adds a wait for a queue to the trace; it counts if the program requested it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_wait(&self, queue: &Queue, time: (u64, u64), counts: bool) {
+        let open = &mut *queue.open();
+        open.trace.waited(time, open.last, counts, self.engine.tracing());
+    }
+
+    fn conclude(&self, queue: Arc<Queue>, waited: Result<()>) -> Result<()> {
+        let result = self.result_of(&queue);
+        // A queue that never became idle (a broken link) must not be reused.
+        if waited.is_ok() {
+            self.release(queue);
+        }
+        result.and(waited)
+    }
+
+    /// Returns the queue's failure, if any, and then loses the device.
+    fn result_of(&self, queue: &Queue) -> Result<()> {
+        let Some(e) = queue.take_failure() else { return Ok(()) };
+        // The program was promised results that it will not get.
+        self.port().lose();
+        Err(e)
+    }
+
+    /// Makes all later operations of `queue` wait for the event.
+    pub(crate) fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
+        match self.engine.settle(event, Some(queue))? {
+            Some((port, seq)) if port == queue.port() && !self.port().flight.lock().is_split(seq) => {
+                self.engine.push(queue, &mut queue.open(), Command::Wait { seq })
+            }
+            // Devices do not know each other's events. libomptarget never requests this.
+            Some(_) => self.sync_event(event),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
+        let Some((port, seq)) = self.engine.settle(event, None)? else { return Ok(true) };
+        self.engine.poll()?;
+        self.engine.connection.check_alive(port)?;
+        let complete = self.engine.port(port).is_complete(seq);
+        if !complete {
+            self.engine.note_idle_poll();
+        }
+        Ok(complete)
+    }
+
+    pub(crate) fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
+        if let Some((port, seq)) = self.engine.settle(event, None)? {
+            self.engine.wait_until(None, &|| self.engine.port(port).is_complete(seq))?;
+            self.engine.connection.check_alive(port)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Ends the use of the devices: shuts down devices and MPI, or leaves the job without that.
+
+use super::connection::Connection;
+use super::ending;
+use super::engine::Engine;
+use super::queue::Queue;
+use crate::base::{Error, log};
+use crate::job::bootstrap::{Launcher, launcher};
+use crate::link::Progress;
+use crate::mpi::{self, pmi};
+use crate::sys::deadline::{Deadline, flush_streams};
+use crate::wire::command::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a process that leaves its devices still receives their output.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(20);
+/// How long another thread may hold the link's lock while the process ends.
+const LINK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// True if the process should end without waiting for devices and MPI: other threads may continue,
+/// and libomptarget aborts when one starts a region from here on. The launcher then ends the job
+/// with the program's status; not all launchers do so if the status is 0.
+pub(crate) fn may_leave(connection: &Connection) -> bool {
+    if !connection.ports.are_whole_job() || !ending::has_begun() || !ending::has_other_users() {
+        return false;
+    }
+    ending::status() != Some(0) || ((ending::holds() || connection.ports.is_busy()) && pmi::leaves_with_success())
+}
+
+/// Leaves the devices, which exit when this process does.
+pub(crate) fn leave(engine: &Engine) {
+    engine.connection.begin_end();
+    // Output that has arrived already.
+    let since = Instant::now();
+    while since.elapsed() < OUTPUT_PATIENCE && matches!(engine.poll(), Ok(Progress::Made)) {}
+    engine.connection.leave(LINK_PATIENCE);
+    leave_job();
+}
+
+/// Leaves the devices while this thread, or one that does not return, may hold any lock. The
+/// process is about to exit without `MPI_Finalize`. Open MPI's launcher reports that as a failure, but
+/// not an abort with status 0.
+pub(crate) fn leave_job() {
+    if ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _))) {
+        flush_streams();
+        mpi::abort_job(0);
+    }
+    pmi::leave();
+}
+
+/// Shuts down all devices, which have these control queues, then MPI.
+pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Duration) {
+    let connection = &engine.connection;
+    connection.begin_end();
+    // If a link is broken, the poll below reports it.
+    let asked = queues.iter().try_for_each(|q| connection.control(q, |batch| batch.push(Command::Shutdown)));
+    let (mut backoff, mut since) = (connection.link.backoff(engine.waiting.policy), Instant::now());
+    let mut driven = since;
+    while asked.is_err() || !(queues.iter().all(|q| q.pending.is_idle()) && connection.link.is_flushed()) {
+        if since.elapsed() > patience {
+            let silent = queues.iter().filter(|q| !q.pending.is_idle());
+            let silent = silent.map(|q| connection.ports[q.port()].name.as_str());
+            let silent = silent.collect::<Vec<_>>().join(", ");
+            log::error(format_args!("no answer at the end of the program from {silent}; ending the job"));
+            connection.abort(1);
+        }
+        let polled = engine.poll();
+        if !matches!(polled, Ok(Progress::Elsewhere)) {
+            driven = Instant::now();
+        } else if driven.elapsed() > LINK_PATIENCE {
+            // The driving thread does not return, for instance because a signal handler runs there.
+            return leave_job();
+        }
+        match polled {
+            Ok(Progress::Made) => {
+                // Read the clock after writing the output that arrived, which may take for ever.
+                since = Instant::now();
+                backoff.reset();
+            }
+            Ok(_) => {
+                engine.waiting.heartbeat.check(connection);
+                backoff.pause(false);
+            }
+            Err(e) => {
+                if let Error::Text(text) = e {
+                    log::error(text);
+                }
+                connection.abort(1)
+            }
+        }
+    }
+    (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+    // MPI waits for every rank, even one that is dead, and for other programs of the job as long as they
+    // run, but only time can be lost.
+    let late = move || {
+        log::error(format_args!(
+            "MPI has not ended within {} s: a device is stopped, dead or cut off; ending the job",
+            3 * patience.as_secs()
+        ));
+    };
+    let deadline = connection.ports.are_whole_job().then(|| Deadline::start(3 * patience, 1, late));
+    connection.link.finish();
+    drop(deadline);
+}

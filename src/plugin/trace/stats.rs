@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The statistics of a device as a table.
+
+use super::view::View;
+use crate::wire::record::{Direction, Sum};
+use std::fmt::Write;
+
+/// The number of kernels that are listed by name.
+const NAMED: usize = 5;
+/// In the order of [`Direction::ALL`].
+const DIRECTIONS: [&str; Direction::ALL.len()] =
+    ["host to device", "device to host", "to other devices", "from other devices", "within the device"];
+
+pub(crate) fn table(view: &View<'_>) -> String {
+    let seen = &view.seen;
+    let mut out = format!("omptarget-mpi: {}\n", view.device.name());
+    row(&mut out, "", ["count", "bytes", "time"].map(str::to_string));
+    let time = |ticks| duration(view.length(ticks));
+    let mut all = Sum::default();
+    seen.kernels.iter().for_each(|&kernel| all.add(kernel));
+    row(&mut out, "regions", [all.count.to_string(), String::new(), time(all.time)]);
+    for (name, sum) in DIRECTIONS.iter().zip(&seen.moved) {
+        row(&mut out, name, [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
+    }
+    let plain = |n: u64| [n.to_string(), String::new(), String::new()];
+    row(&mut out, "messages to the device", plain(view.messages.0));
+    row(&mut out, "messages from the device", plain(view.messages.1));
+    let waits = seen.host.waits;
+    let waited_for = duration(view.host.length(waits.time));
+    row(&mut out, "waits of the host", [waits.count.to_string(), String::new(), waited_for]);
+    let peak = view.device.port().arena.lock().peak;
+    row(&mut out, "peak memory", [String::new(), peak.to_string(), String::new()]);
+    let mut kernels: Vec<(&String, &Sum)> = seen.names.iter().zip(&seen.kernels).filter(|k| k.1.count > 0).collect();
+    kernels.sort_by_key(|(name, sum)| (std::cmp::Reverse(sum.time), *name));
+    if !kernels.is_empty() {
+        out += "  regions that took most time\n";
+    }
+    for (name, sum) in kernels.into_iter().take(NAMED) {
+        row(&mut out, &format!("  {name}"), [sum.count.to_string(), String::new(), time(sum.time)]);
+    }
+    out
+}
+
+fn row(out: &mut String, name: &str, [count, bytes, time]: [String; 3]) {
+    // A long name is not truncated; it moves the numbers to the right.
+    let line = format!("  {name:<26} {count:>10} {bytes:>16} {time:>12}");
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+fn duration(ns: u64) -> String {
+    match ns {
+        0 => "0".to_string(),
+        1..1_000_000 => format!("{:.3} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.3} ms", ns as f64 / 1e6),
+        _ => format!("{:.3} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let all = [0, 1, 999_999, 1_000_000, 61_000_000_000].map(duration);
+        assert_eq!(all, ["0", "0.001 us", "999.999 us", "1.000 ms", "61.000 s"]);
+    }
+
+    #[test]
+    fn rows_line_up() {
+        let mut out = String::new();
+        row(&mut out, "a", ["1", "", "2 us"].map(str::to_string));
+        row(&mut out, "b", ["", "3", ""].map(str::to_string));
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!((&lines[0][..3], lines[0].len()), ("  a", 2 + 26 + 11 + 17 + 13));
+        assert_eq!((&lines[1][..3], lines[1].len()), ("  b", 2 + 26 + 11 + 17));
+        assert!(lines[0].ends_with(" 2 us") && lines[1].ends_with(" 3"));
+    }
+}

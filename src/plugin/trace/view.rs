@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The records of one device, from both sides, with kernels by name.
+
+use crate::base::clock::Line;
+use crate::plugin::device::Device;
+use crate::plugin::queue_trace::DeviceTrace;
+use crate::wire::record::{Direction, Kind, Record, Sum, TraceEvent};
+use std::collections::HashMap;
+
+/// What was collected of a device. Times are ticks of its clock, except those of notes.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Symbols of kernels, at the end their names. The other fields refer to a kernel by its index.
+    pub(super) names: Vec<String>,
+    places: HashMap<String, usize>,
+    pub(super) kernels: Vec<Sum>,
+    pub(super) moved: [Sum; Direction::ALL.len()],
+    pub(super) events: Vec<TraceEvent>,
+    pub(super) dropped: u64,
+    pub(super) host: DeviceTrace,
+    /// Messages that were sent to collect this.
+    pub(super) asked: u64,
+}
+
+impl Seen {
+    /// Events that the device and the program did not keep.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.saturating_add(self.host.dropped)
+    }
+
+    fn place(&mut self, name: String) -> usize {
+        *self.places.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            self.kernels.push(Sum::default());
+            self.names.len() - 1
+        })
+    }
+
+    /// Adds records of a device; keeps at most `limit` events in the whole run. `name` returns the name
+    /// of the kernel at an address.
+    pub(super) fn add(&mut self, records: Vec<Record>, host: DeviceTrace, limit: u64, name: impl Fn(u64) -> String) {
+        let mut known = HashMap::new();
+        let mut place = |seen: &mut Seen, kernel| *known.entry(kernel).or_insert_with(|| seen.place(name(kernel)));
+        // Devices send the last events first.
+        for record in records.into_iter().rev() {
+            match record {
+                Record::Event(_) if self.events.len() as u64 >= limit => {
+                    self.dropped = self.dropped.saturating_add(1);
+                }
+                Record::Event(mut event) => {
+                    if event.kind == Kind::Kernel {
+                        event.what = place(self, event.what) as u64;
+                    }
+                    self.events.push(event);
+                }
+                Record::Kernel(kernel, sum) => {
+                    let place = place(self, kernel);
+                    self.kernels[place].add(sum);
+                }
+                Record::Moved(way, sum) => self.moved[way as usize - 1].add(sum),
+                Record::Dropped(events) => self.dropped = self.dropped.saturating_add(events),
+            }
+        }
+        let mut trace = std::mem::take(&mut self.host);
+        trace.append(host, |kernel| place(self, kernel) as u64);
+        self.host = trace;
+    }
+}
+
+/// A device at the end of the trace.
+pub(super) struct View<'a> {
+    pub(super) device: &'a Device,
+    /// Converts ticks of the device's clock to ticks of the host's.
+    pub(super) to_host: Line,
+    /// Converts ticks of the host's clock to nanoseconds since the start.
+    pub(super) host: Line,
+    /// The possible error of the device's times against those of the host, in nanoseconds.
+    pub(super) error: u64,
+    /// Messages (sent, received).
+    pub(super) messages: (u64, u64),
+    pub(super) seen: Seen,
+}
+
+impl View<'_> {
+    /// Converts a time of the device's clock to nanoseconds since the start.
+    pub(super) fn at(&self, time: u64) -> i64 {
+        self.host.at(self.to_host.at(time) as u64)
+    }
+
+    /// Converts a duration of the device's clock to nanoseconds.
+    pub(super) fn length(&self, time: u64) -> u64 {
+        self.host.length(self.to_host.length(time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::queue_trace::What;
+    use crate::plugin::queue_trace::tests::trace_of;
+
+    #[test]
+    fn events_are_bounded_over_the_whole_run() {
+        let event =
+            |begin| TraceEvent { kind: Kind::Copy, queue: 1, seq: 1, what: 0, begin, end: begin, peer: 0, tag: 0 };
+        let records = |begins: [u64; 2]| begins.map(|b| Record::Event(event(b))).to_vec();
+        let mut seen = Seen::default();
+        seen.add(records([2, 1]), DeviceTrace::default(), 3, |_| String::new());
+        seen.add(records([4, 3]), DeviceTrace::default(), 3, |_| String::new());
+        assert_eq!((seen.events, seen.dropped), ([1, 2, 3].map(event).to_vec(), 1));
+    }
+
+    #[test]
+    fn kernels_are_known_by_name_not_by_address() {
+        let sum = |count| Sum { count, bytes: 0, time: 10 * count };
+        let records = |count| vec![Record::Kernel(0xa0, sum(count)), Record::Dropped(1)];
+        let host = || {
+            let mut device = DeviceTrace::default();
+            device.take(1, &mut trace_of(&[What::Launch(0xa0)]), 9);
+            device
+        };
+        let mut seen = Seen::default();
+        seen.add(records(2), host(), 9, |_| "red".to_string());
+        seen.add(records(3), host(), 9, |_| "blue".to_string());
+        seen.add(records(4), DeviceTrace::default(), 9, |_| "red".to_string());
+        assert_eq!((seen.names, seen.kernels), (vec!["red".to_string(), "blue".to_string()], vec![sum(6), sum(3)]));
+        assert_eq!(seen.dropped, 3);
+        let launches: Vec<What> = seen.host.notes[&1].iter().map(|n| n.what).collect();
+        assert_eq!(launches, [What::Launch(0), What::Launch(1)]);
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The memory of one device: allocating it, and copying from and to it.
+
+use super::address_map::AddressMap;
+use super::arena::Arena;
+use super::batch::ExtraParts;
+use super::queue::{Open, Queue};
+use super::queue_trace::What;
+use super::queues::Queues;
+use crate::base::{Error, Result};
+use crate::debug;
+use crate::link::{Peer, Span};
+use crate::wire::command::{COMMAND_MAX, Command};
+use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(crate) struct Memory {
+    queues: Arc<Queues>,
+    addresses: Arc<AddressMap>,
+    range: Range<u64>,
+    control: Arc<Queue>,
+}
+
+impl Memory {
+    /// The memory of a device whose arena was mapped at `range`.
+    pub(crate) fn new(queues: Arc<Queues>, addresses: Arc<AddressMap>, range: Range<u64>, control: Arc<Queue>) -> Self {
+        *queues.port().arena.lock() = Arena::new(range.clone());
+        Self { queues, addresses, range, control }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Allocates device memory. `like` is the address of the corresponding host memory, 0 if there is
+    /// none.
+    pub(crate) fn alloc(&self, size: u64, like: u64) -> Result<u64> {
+        /// Where glibc's malloc puts large blocks: most copies are from or to such memory.
+        const MALLOC: u64 = 16;
+        let like = if like == 0 { MALLOC } else { like };
+        self.queues.check_alive()?;
+        let mut arena = self.queues.port().arena.lock();
+        arena.alloc(size, like).ok_or_else(|| {
+            let free = self.capacity() - arena.used;
+            let (name, all) = (&self.queues.port().name, self.capacity());
+            let how = if free < size { "" } else { ", not in one piece" };
+            Error::new(format!("no room for {size} bytes on {name}: {free} of its {all} bytes are free{how}"))
+        })
+    }
+
+    pub(crate) fn free(&self, at: u64) -> Result<()> {
+        // Locked until the discards are sent: they must precede all later writes to these addresses.
+        let mut arena = self.queues.port().arena.lock();
+        if !arena.free(at) {
+            return Err(Error::new(format!("{at:#x} is not allocated on {}", self.queues.port().name)));
+        }
+        for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
+            self.queues.engine.connection.control(&self.control, |batch| {
+                some.iter().for_each(|r| batch.push(Command::Discard { at: r.start, len: r.end - r.start }));
+            })?;
+        }
+        Ok(())
+    }
+
+    /// True if the range lies within the device's arena or one of its images.
+    fn knows(&self, at: u64, len: u64) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        (self.range.start <= at && end <= self.range.end) || self.addresses.in_image(self.queues.number, at..end)
+    }
+
+    /// Copies from the program's memory to the device, as a part of `queue`.
+    ///
+    /// # Safety
+    /// `from[..size]` is readable, and if larger than [`INLINE_MAX`], until `queue` is
+    /// synchronized.
+    pub(crate) unsafe fn submit(&self, queue: &Arc<Queue>, to: u64, from: *const u8, size: u64) -> Result<()> {
+        let write = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
+            // SAFETY: the caller's promise; all pieces lie within `from[..size]`.
+            let bytes = unsafe { std::slice::from_raw_parts(from.add(at as usize), len as usize) };
+            let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + bytes.len(), 0)?;
+            batch.push(Command::Write { to: to.wrapping_add(at), bytes: Bytes(bytes) });
+            Ok(())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(queue, to, from.cast_mut(), size, true, write) }
+    }
+
+    /// Copies from the device to the program's memory, as a part of `queue`.
+    ///
+    /// # Safety
+    /// `to[..size]` is writable until `queue` is synchronized.
+    pub(crate) unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
+        let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
+            let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX, len as usize)?;
+            batch.push(Command::Read { from: from.wrapping_add(at), len: len as u32 });
+            batch.read_into(to.wrapping_add(at as usize), len as usize);
+            Ok(())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(queue, from, to, size, false, read) }
+    }
+
+    /// Copies between the device's memory at `device` and the program's at `host`; `piece` adds the
+    /// inline copy of some bytes at an offset to a batch.
+    ///
+    /// # Safety
+    /// As for [`Memory::submit`] if `to_device`, else as for [`Memory::retrieve`].
+    unsafe fn copy(
+        &self,
+        queue: &Arc<Queue>,
+        device: u64,
+        host: *mut u8,
+        size: u64,
+        to_device: bool,
+        piece: impl Fn(&Arc<Queue>, &mut Open, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.queues.check_alive()?;
+        if !self.knows(device, size) {
+            let what = if to_device { "write to" } else { "read from" };
+            return self.copy_unknown(queue, what, device, size, piece);
+        }
+        let engine = &self.queues.engine;
+        let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
+        if size as usize <= INLINE_MAX {
+            let mut open = queue.open();
+            let at = engine.tracing().stamp();
+            piece(queue, &mut open, 0, size)?;
+            open.note(engine.tracing(), at, what);
+            return Ok(());
+        }
+        let at = engine.tracing().stamp();
+        let (here, there) = (engine.connection.rank, self.queues.port().rank);
+        let (from, to) = if to_device { (here, there) } else { (there, here) };
+        let lease = engine.lease(from, to, 1)?;
+        let (rank, tag) = (here as u32, lease.tag());
+        let command = match to_device {
+            true => Command::Receive { to: device, len: size, rank, tag },
+            false => Command::Send { from: device, len: size, rank, tag },
+        };
+        // SAFETY: the caller's promise; a send does not write to the program's memory.
+        let span = unsafe { Span::new(host, size as usize) };
+        let mut open = queue.open();
+        engine.push(queue, &mut open, command)?;
+        open.note(engine.tracing(), at, what);
+        open.batch().add_transfers(Some(lease.clone()), ExtraParts { transfers: 1, elsewhere: false });
+        engine.flush(queue, &mut open)?;
+        engine.connection.start_transfer((queue, open.last), (Peer { rank: there, tag }, lease), span, to_device)
+    }
+
+    /// Fills `size` bytes of device memory with a repeated pattern, as a part of `queue`.
+    pub(crate) fn fill(&self, queue: &Arc<Queue>, to: u64, pattern: &[u8], size: u64) -> Result<()> {
+        let len = pattern.len();
+        if len == 0 || len > INLINE_MAX || !size.is_multiple_of(len as u64) {
+            return Err(Error::new(format!("{size} bytes can't be filled with a pattern of {len}")));
+        }
+        let piece = pattern.repeat(INLINE_MAX / len);
+        for at in (0..size).step_by(piece.len()) {
+            let n = (size - at).min(piece.len() as u64);
+            // SAFETY: `piece` has at least `n` bytes, and `n` bytes are copied during the call.
+            unsafe { self.submit(queue, to + at, piece.as_ptr(), n)? };
+        }
+        Ok(())
+    }
+
+    /// Copies memory whose addresses only the device can validate (a kernel's own heap or stack). It
+    /// copies in small pieces, after the operations of `after`, and completes before the call returns:
+    /// the program does not always see the status of a later synchronize.
+    fn copy_unknown(
+        &self,
+        after: &Arc<Queue>,
+        what: &str,
+        at: u64,
+        size: u64,
+        piece: impl Fn(&Arc<Queue>, &mut Open, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let name = &self.queues.port().name;
+        if at.checked_add(size).is_none() {
+            return Err(Error::new(format!("can't {what} {at:#x} on {name}: it is no address")));
+        }
+        if self.addresses.owner(at).is_some() {
+            return Err(Error::new(format!(
+                "can't {what} {at:#x}: {size} bytes from there leave the memory of {name}"
+            )));
+        }
+        let engine = &self.queues.engine;
+        self.queues.flush(after)?;
+        engine.wait(after)?;
+        let queue = self.queues.queue();
+        let copied = (0..size).step_by(INLINE_MAX).try_for_each(|done| {
+            let len = (size - done).min(INLINE_MAX as u64);
+            piece(&queue, &mut queue.open(), done, len)
+        });
+        let sent = copied.and_then(|()| self.queues.flush(&queue));
+        let waited = engine.wait(&queue);
+        let failure = queue.take_failure();
+        if waited.is_ok() {
+            self.queues.release(queue);
+        }
+        // Unlike a failed synchronize, this does not lose the device.
+        match failure {
+            Some(e) => Err(e.context(format_args!("can't {what} {at:#x}"))),
+            None => sent.and(waited),
+        }
+    }
+
+    /// Copies to another device or within this one, as a part of `queue`.
+    pub(crate) fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Memory, to: u64, size: u64) -> Result<()> {
+        self.queues.check_alive()?;
+        other.queues.check_alive()?;
+        for (memory, at) in [(self, from), (other, to)] {
+            if !memory.knows(at, size) {
+                let name = &memory.queues.port().name;
+                if self.addresses.owner(at).is_none() {
+                    // A kernel's own heap: libomptarget then copies through the host,
+                    // which finds out whether the address is valid.
+                    debug!("{at:#x} is not within the memory of {name}: no direct copy");
+                    return Err(Error::Reported);
+                }
+                return Err(Error::new(format!("can't copy {size} bytes at {at:#x}: not within the memory of {name}")));
+            }
+        }
+        let engine = &self.queues.engine;
+        let at = engine.tracing().stamp();
+        if self.queues.number == other.queues.number {
+            let mut open = queue.open();
+            engine.push(queue, &mut open, Command::Copy { to, from, len: size })?;
+            open.note(engine.tracing(), at, What::Exchange(size));
+            return Ok(());
+        }
+        let (here, there) = (self.queues.port().rank, other.queues.port().rank);
+        let lease = engine.lease(here, there, 1)?;
+        let tag = lease.tag();
+        let mut open = queue.open();
+        engine.push(queue, &mut open, Command::Send { from, len: size, rank: there as u32, tag })?;
+        open.note(engine.tracing(), at, What::Exchange(size));
+        open.batch().add_transfers(Some(lease), ExtraParts { transfers: 0, elsewhere: true });
+        engine.flush(queue, &mut open)?;
+        // The receiving end has a queue of its own on the other device, so that no other work there
+        // delays the transfer; `queue` is complete when both ends are. All copies to that device share
+        // this queue, in the order of the sends: MPI lets data of different tags overtake each other,
+        // and two copies may have the same destination.
+        let receiver = open.receiver(other.queues.number, || other.queues.new_queue());
+        let receiving = &mut *receiver.open_receiver();
+        engine.push(&receiver, receiving, Command::Receive { to, len: size, rank: here as u32, tag })?;
+        // At once: this device's send waits for the receive.
+        engine.connection.send(&receiver, receiving, queue, Some((queue.port(), open.last)))
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Waiting for devices.
+//!
+//! A waiting thread makes progress itself. One waiting thread at a time drives the link; the others
+//! sleep until their wait is over, or until they get the lock.
+
+use super::connection::Connection;
+use super::ending;
+use super::heartbeat::{self, Heartbeat};
+use super::port::Port;
+use super::progress_lock::ProgressLock;
+use super::queue::Queue;
+use crate::base::Result;
+use crate::base::limits::IN_FLIGHT;
+use crate::link::Progress;
+use crate::link::backoff::{Backoff, BackoffPolicy};
+use std::cell::LazyCell;
+use std::time::{Duration, Instant};
+
+/// How long a message waits at most while [`IN_FLIGHT`] others are not answered. Their kernels may
+/// depend on this message.
+const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
+/// How often a thread checks its own queue before it sleeps while another one drives.
+const SPINS: u32 = 500;
+/// A longer wait is not a wait for a short region.
+const SHORT: Duration = Duration::from_micros(200);
+
+/// When a wait began, by its first reading: short waits never read the clock.
+type Start = LazyCell<Instant>;
+
+pub(crate) struct Waiting {
+    pub(crate) heartbeat: Heartbeat,
+    pub(super) policy: BackoffPolicy,
+    progress: ProgressLock,
+}
+
+impl Waiting {
+    pub(crate) fn new(policy: BackoffPolicy, heartbeat: Heartbeat) -> Waiting {
+        Waiting { heartbeat, policy, progress: ProgressLock::new(SPINS) }
+    }
+
+    /// Waits until a reply makes `done` true; the completion of `queue` wakes the caller early.
+    pub(crate) fn wait_until(
+        &self,
+        connection: &Connection,
+        queue: Option<&Queue>,
+        done: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let mut backoff = connection.link.backoff(self.policy);
+        let (since, mut last) = (Start::new(Instant::now), 0);
+        let pending = queue.map(|queue| &queue.pending);
+        while !done() {
+            let Some(nth) = self.progress.try_lock() else {
+                let is_long = since.elapsed() > SHORT;
+                if is_long {
+                    self.check_liveness(connection, &since);
+                }
+                self.progress.sleep(pending, done, is_long);
+                continue;
+            };
+            let driven = self.drive_until(connection, done, &mut backoff, &since);
+            self.progress.unlock();
+            let gave_way = driven?;
+            connection.write_output();
+            if done() {
+                break;
+            }
+            self.check_liveness(connection, &since);
+            // The doorbell rings for the replies of all waiting threads: a thread that is one of
+            // several must not sleep on it.
+            if gave_way || (last != 0 && nth != last + 1 && since.elapsed() > SHORT) {
+                self.progress.sleep(pending, done, true);
+            } else {
+                backoff.pause(connection.link.has_bulk());
+            }
+            last = nth;
+        }
+        if ending::has_begun() {
+            ending::hold();
+        }
+        Ok(())
+    }
+
+    /// Drives the link, whose lock this thread holds, until the wait is over, there is output to write,
+    /// or another thread should drive. True if this thread gives way to another one.
+    #[inline]
+    fn drive_until(
+        &self,
+        connection: &Connection,
+        done: &dyn Fn() -> bool,
+        backoff: &mut Backoff<'_>,
+        since: &Start,
+    ) -> Result<bool> {
+        while !done() {
+            match connection.drive()? {
+                Progress::Made if connection.has_output() => return Ok(false),
+                Progress::Made => backoff.reset(),
+                _ if backoff.is_long() && connection.has_output() => return Ok(false),
+                _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(true),
+                // A sleeping thread does not drive, and another one may be in more of a hurry.
+                _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(false),
+                _ => {
+                    if self.progress.is_wanted() {
+                        backoff.crowd();
+                    }
+                    backoff.pause(connection.link.has_bulk());
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits a moment for answers of a device that has many messages. Unlike other waits, this one
+    /// writes no output: the caller has locked its queue, which must not wait for a program's streams.
+    #[cold]
+    pub(crate) fn wait_for_room(&self, connection: &Connection, port: &Port) -> Result<()> {
+        let (mut backoff, since) = (connection.link.backoff(self.policy), Instant::now());
+        while port.in_flight() >= IN_FLIGHT && since.elapsed() < CROWDED_PATIENCE {
+            match connection.drive()? {
+                Progress::Made => backoff.reset(),
+                _ => backoff.pause(connection.link.has_bulk()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the heartbeat if a wait has taken long.
+    fn check_liveness(&self, connection: &Connection, since: &Start) {
+        if since.elapsed() >= heartbeat::INTERVAL {
+            self.heartbeat.check(connection);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The MPI launcher of this job on this node, which a rank may have to end.
+//!
+//! The launcher is recognized by its executable; its process name could be any script's. It counts
+//! only if this process was started as a rank: the ancestors of a program that was started without
+//! a launcher are not part of the job.
+
+use super::process;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::parent_id;
+use std::path::Path;
+
+/// At least one of these environment variables is set in every process that an MPI launcher started.
+pub const VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_FD", "PMIX_RANK"];
+
+/// The executables of launchers, behind all links.
+const LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"];
+/// Hydra's process between the launcher and the ranks.
+const PROXY: &str = "hydra_pmi_proxy";
+/// Processes that start ranks for a launcher that may be on another node.
+const DAEMONS: [&str; 5] = ["orted", "prted", "prte", "slurmstepd", PROXY];
+
+/// The launcher of this job, if this process is a rank of one and the launcher is an ancestor.
+pub(crate) fn find() -> Option<u32> {
+    // The environment at the start: MPI sets such variables in a program without a launcher.
+    let environment = fs::read("/proc/thread-self/environ").ok()?;
+    is_rank(&environment).then(|| above(parent_id(), see))?
+}
+
+fn is_rank(environment: &[u8]) -> bool {
+    let mut names = environment.split(|b| *b == 0).filter_map(|variable| variable.split(|b| *b == b'=').next());
+    names.any(|name| VARIABLES.iter().any(|v| v.as_bytes() == name))
+}
+
+/// The nearest launcher among a process and its ancestors. Above a launcher's daemon, only the
+/// daemon's parent counts: what follows may be an outer job.
+fn above(mut pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<u32> {
+    while pid > 1 {
+        // Another user's process can't be seen.
+        let (parent, executable) = see(pid)?;
+        if LAUNCHERS.contains(&executable.as_str()) {
+            return Some(pid);
+        }
+        if DAEMONS.contains(&executable.as_str()) {
+            return (executable == PROXY && LAUNCHERS.contains(&see(parent)?.1.as_str())).then_some(parent);
+        }
+        pid = parent;
+    }
+    None
+}
+
+/// A process's parent and the name of its executable.
+fn see(pid: u32) -> Option<(u32, String)> {
+    let executable = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let parent = process::status(pid)?.split_whitespace().nth(1)?.parse().ok()?;
+    Some((parent, name_of(&executable)?))
+}
+
+/// The name of an executable, which may have been replaced while it runs.
+fn name_of(executable: &Path) -> Option<String> {
+    let name = executable.file_name().map(OsStr::to_string_lossy)?;
+    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The launcher above the first of these processes. Each process is a child of the next one.
+    fn launcher_of(executables: &[&str]) -> Option<&'static str> {
+        let see = |pid: u32| {
+            let at = (pid as usize).checked_sub(100)?;
+            let executable = executables.get(at).filter(|name| !name.is_empty())?.to_string();
+            Some((if at + 1 < executables.len() { pid + 1 } else { 1 }, executable))
+        };
+        let found = above(100, see)? as usize - 100;
+        // Only the nearest launcher is right.
+        let is_nearest = !executables[..found].iter().any(|name| LAUNCHERS.contains(name));
+        LAUNCHERS.iter().find(|name| **name == executables[found]).copied().filter(|_| is_nearest)
+    }
+
+    #[test]
+    fn the_launcher_is_known_by_its_executable() {
+        assert_eq!(launcher_of(&["orterun", "bash"]), Some("orterun"));
+        assert_eq!(launcher_of(&["bash", "gdb", "orterun", "bash"]), Some("orterun"));
+        assert_eq!(launcher_of(&["hydra_pmi_proxy", "mpiexec.hydra", "bash"]), Some("mpiexec.hydra"));
+        assert_eq!(launcher_of(&["mpirun_all.sh", "mpirun-x", "bash"]), None);
+        assert_eq!(launcher_of(&[]), None);
+    }
+
+    #[test]
+    fn an_outer_job_is_left_alone() {
+        assert_eq!(launcher_of(&["prterun", "bash", "orterun"]), Some("prterun"));
+        assert_eq!(launcher_of(&["hydra_pmi_proxy", "bash", "orterun"]), None);
+        for daemon in DAEMONS {
+            assert_eq!(launcher_of(&[daemon, "p", "orterun"]), None, "{daemon}");
+        }
+        assert_eq!(launcher_of(&["bash", "", "orterun"]), None, "of another user");
+    }
+
+    #[test]
+    fn a_rank_is_known_by_its_environment() {
+        assert!(is_rank(b"A=b\0PMI_RANK=0\0"));
+        assert!(!is_rank(b"A=PMI_RANK=0\0PMI_RANKS=0\0"));
+        assert!(!is_rank(b""));
+    }
+
+    #[test]
+    fn processes_are_seen() {
+        let (parent, executable) = see(std::process::id()).unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(Some(executable), name_of(&own));
+        assert_eq!(parent, parent_id());
+        assert_eq!(name_of("/usr/bin/orterun (deleted)".as_ref()).as_deref(), Some("orterun"));
+    }
+}

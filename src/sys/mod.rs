@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The operating system: processes, cgroups, memory mappings, cores and memory of the node, TCP
+//! connections, deadlines.
+
+pub(crate) mod cgroup;
+pub(crate) mod deadline;
+pub mod launcher;
+pub(crate) mod mapping;
+pub mod node;
+pub mod process;
+pub(crate) mod programs;
+pub(crate) mod tcp_liveness;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Facts about the machine that this process runs on, and the cores that it may use.
+
+use super::{cgroup, process};
+use crate::base::{Error, Result};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::File;
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A number that two processes share exactly if they run on the same booted machine and see
+/// the same process ids: a hash of the kernel's boot id and the pid namespace.
+pub(crate) fn node_id() -> u64 {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let pids = std::fs::read_link("/proc/thread-self/ns/pid").unwrap_or_default();
+    // FNV-1a is stable across builds; std's hasher does not promise that.
+    boot.iter()
+        .chain(pids.as_os_str().as_encoded_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// This machine's processor. What is unknown is empty, or 0.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Processor {
+    /// As the processor spells it (`GenuineIntel`).
+    pub vendor: String,
+    pub name: String,
+    /// Highest clock frequency in MHz.
+    pub megahertz: u32,
+}
+
+/// This machine's processor; the first one if they differ.
+pub(crate) fn processor() -> Processor {
+    /// In kHz. Virtual machines have no such file.
+    const HIGHEST: &str = "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq";
+    let known = processor_in(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+    let kilohertz = std::fs::read_to_string(HIGHEST).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    Processor { megahertz: kilohertz.map_or(known.megahertz, |khz| khz / 1000), ..known }
+}
+
+/// The first processor in the text of `/proc/cpuinfo`, with its current frequency.
+fn processor_in(cpuinfo: &str) -> Processor {
+    let field = |wanted: &str| {
+        let fields = || cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        fields().find(|(name, _)| name.trim() == wanted).map_or("", |(_, value)| value.trim())
+    };
+    let megahertz = field("cpu MHz").parse::<f64>().unwrap_or_default().round() as u32;
+    Processor { vendor: field("vendor_id").to_string(), name: field("model name").to_string(), megahertz }
+}
+
+/// The cores that this process may use now, by the kernel's numbers, ascending.
+pub(crate) fn cores() -> Vec<u16> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU as u16).filter(|&core| set.is_set(core.into())).collect()
+}
+
+/// [`process::read_memory`] from any address of this process.
+///
+/// # Safety
+/// `to[..len]` is writable.
+pub(crate) unsafe fn read_any(from: u64, to: *mut u8, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { process::read_memory(thread(), from, to, len) }
+}
+
+/// [`process::write_memory`] to any address of this process.
+pub(crate) fn write_any(to: u64, bytes: &[u8]) -> isize {
+    process::write_memory(thread(), to, bytes)
+}
+
+/// The calling thread's id. The process id is that of the main thread, which may have exited.
+fn thread() -> i32 {
+    rustix::thread::gettid().as_raw_pid()
+}
+
+/// What this process has at an address: whether it is readable, and its name.
+pub(crate) fn mapping(address: u64) -> Option<(bool, String)> {
+    mapping_at(&std::fs::read_to_string(process::MAPS).ok()?, address)
+}
+
+/// As `mapping`, given the text of a `/proc/…/maps`.
+pub fn mapping_at(maps: &str, address: u64) -> Option<(bool, String)> {
+    maps.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        let readable = fields.next()?.starts_with('r');
+        let what = fields.nth(3).unwrap_or("[anonymous memory]");
+        (start..end).contains(&address).then(|| (readable, what.to_string()))
+    })
+}
+
+/// True if this process is known to have only one thread.
+pub(crate) fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+/// Cores in the usual notation: `0-3,8`.
+pub(crate) fn ranges(cores: &[u16]) -> String {
+    let runs = cores.chunk_by(|a, b| a + 1 == *b);
+    let run = |r: &[u16]| match r {
+        [one] => one.to_string(),
+        r => format!("{}-{}", r[0], r[r.len() - 1]),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Binds the calling thread, and threads that it starts, to these cores.
+pub(crate) fn bind(cores: &[u16]) {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|&&core| usize::from(core) < CpuSet::MAX_CPU).for_each(|&core| set.set(core.into()));
+    // If the kernel refuses, the process keeps all its cores, which at worst is slower.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// The core that the calling thread runs on; 0 if it is unknown.
+#[inline]
+pub(crate) fn current_core() -> u16 {
+    // SAFETY: sched_getcpu has no preconditions. glibc's makes no system call.
+    u16::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// Moves the calling thread to another core, if it may use another one.
+pub(crate) fn leave_core(core: u16) {
+    let Ok(mine) = sched_getaffinity(None) else { return };
+    let mut others = mine;
+    if usize::from(core) < CpuSet::MAX_CPU {
+        others.unset(core.into());
+    }
+    if others.count() > 0 {
+        let _ = sched_setaffinity(None, &others);
+        let _ = sched_setaffinity(None, &mine);
+    }
+}
+
+/// Bytes of memory that this process may use: the node's, or the smallest limit of its cgroups.
+pub(crate) fn memory() -> u64 {
+    let known = rustix::system::sysinfo();
+    let physical = (known.totalram as u64).saturating_mul(u64::from(known.mem_unit));
+    physical.min(cgroup::memory_limit().unwrap_or(u64::MAX))
+}
+
+pub(crate) fn page_size() -> u32 {
+    rustix::param::page_size() as u32
+}
+
+/// Fails if /proc is not mounted: loading images and finding processes of the node need it.
+pub(crate) fn require_proc() -> Result<()> {
+    if std::path::Path::new(process::DESCRIPTORS).is_dir() {
+        return Ok(());
+    }
+    let host = host_name();
+    Err(Error::new(format!("/proc/self/fd is missing on host {host}: mount /proc there (mount -t proc proc /proc)")))
+}
+
+/// Opens /dev/null as each closed standard stream, as Rust executables do by themselves. Otherwise
+/// MPI's connections would get the numbers, and output would go into them.
+pub(crate) fn open_standard_streams() {
+    // The kernel assigns the lowest free number. Programs that this process starts inherit the streams.
+    while let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())
+        && null.as_raw_fd() <= 2
+    {
+        let _ = null.into_raw_fd();
+    }
+}
+
+/// A file in memory, without a name in any file system.
+pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
+    let flags = MemfdFlags::from_bits_retain(flags) | MemfdFlags::CLOEXEC;
+    let file = memfd_create(name, flags).map_err(|e| Error::from(e).context("memfd_create"))?;
+    Ok(file.into())
+}
+
+/// Extends this process's cores to those of its parent. Must be called before any thread starts,
+/// since threads inherit the cores of their creator.
+///
+/// Open MPI binds each rank of a small job to one core. Its launcher on the same node is bound
+/// only to what the user chose (`taskset`, a cpuset).
+pub(crate) fn undo_binding() {
+    let parent = rustix::process::getppid().map(|parent| sched_getaffinity(Some(parent)));
+    if let (Ok(mine), Some(Ok(parent))) = (sched_getaffinity(None), parent)
+        && parent.count() > mine.count()
+    {
+        // If the kernel refuses, the launcher's binding stays, which is slower but correct.
+        let _ = sched_setaffinity(None, &parent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_read_from_the_systems_text() {
+        let text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Some: CPU @ 2.10GHz\ncpu MHz\t\t: 2099.998\n\n\
+                    processor\t: 1\ncpu MHz\t\t: 800.000\n";
+        let found = Processor { vendor: "GenuineIntel".into(), name: "Some: CPU @ 2.10GHz".into(), megahertz: 2100 };
+        assert_eq!(processor_in(text), found);
+        assert_eq!(processor_in("CPU implementer\t: 0x41\n"), Processor::default());
+    }
+}

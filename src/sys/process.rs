@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Processes: their memory, how they exit, and what `/proc` says about them.
+//!
+//! The paths of `/proc` go through the calling thread. `/proc/self` stands for the main thread: once
+//! that has exited by `pthread_exit`, it shows no files, no mappings and no executable.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, Result, retry_on_intr};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+pub(crate) const EXECUTABLE: &str = "/proc/thread-self/exe";
+pub(crate) const MAPS: &str = "/proc/thread-self/maps";
+pub(crate) const DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+/// The mapped files by address. The kernel gives absolute paths, whichever path the loader was given
+/// and whatever the current directory is now.
+pub(crate) struct Mappings(Vec<u8>);
+
+impl Mappings {
+    /// The current ones; none if they can't be read.
+    pub(crate) fn now() -> Mappings {
+        Mappings(std::fs::read(MAPS).unwrap_or_default())
+    }
+
+    /// The path of the file that is mapped at an address, or of a file that has replaced it.
+    pub(crate) fn file_at(&self, address: usize) -> Option<PathBuf> {
+        let mut files = self.0.split(|b| *b == b'\n').filter_map(mapped_file);
+        files.find(|(range, _)| range.contains(&address)).map(|(_, path)| path)
+    }
+}
+
+/// Addresses and file of a line of `/proc/…/maps`, if a file is mapped there.
+fn mapped_file(line: &[u8]) -> Option<(Range<usize>, PathBuf)> {
+    let path = &line[line.iter().position(|b| *b == b'/')?..];
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let range = std::str::from_utf8(line.split(|b| *b == b' ').next()?).ok()?;
+    let (start, end) = range.split_once('-')?;
+    let number = |digits| usize::from_str_radix(digits, 16).ok();
+    Some((number(start)?..number(end)?, path_of(&unescaped(path, b"\n"))))
+}
+
+/// A name without the octal escapes (`\012`) that the kernel writes for these characters.
+pub(crate) fn unescaped(name: &[u8], characters: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| first == b'\\').and_then(|d| std::str::from_utf8(d).ok());
+        let escaped = digits.and_then(|d| u8::from_str_radix(d, 8).ok()).filter(|b| characters.contains(b));
+        bytes.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { &behind[3..] } else { behind };
+    }
+    bytes
+}
+
+pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+/// True if a process of this node runs or waits; false if it is stopped (also by a debugger) or dead.
+pub fn is_running(pid: u32) -> bool {
+    status(pid).is_some_and(|status| status.starts_with(['R', 'S', 'D', 'I']))
+}
+
+/// State, parent and so on of a process: what `/proc/PID/stat` has after "PID (NAME) ".
+pub(super) fn status(pid: u32) -> Option<String> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain any character.
+    let name_end = stat.iter().rposition(|b| *b == b')')?;
+    Some(String::from_utf8_lossy(stat.get(name_end + 2..)?).into_owned())
+}
+
+/// A pidfd of a process on this node, for [`has_ended`]; `None` if the kernel has no pidfds.
+pub(crate) fn handle(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// True if the process of this handle has exited.
+pub(crate) fn has_ended(process: Option<&OwnedFd>) -> bool {
+    let Some(process) = process else { return false };
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec::default())).is_ok_and(|n| n == 1) && ends[0].revents().contains(PollFlags::IN)
+}
+
+pub(crate) fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid.max(0)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Reaps a child that has exited, with its `waitpid` status. `None` if it runs; `block` waits for the exit.
+pub(crate) fn reap(child: i32, block: bool) -> Result<Option<i32>> {
+    let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
+    // 0 and numbers below it would stand for several children.
+    let child = Pid::from_raw(child.max(0)).ok_or(Errno::CHILD)?;
+    let exited = retry_on_intr(|| waitpid(Some(child), options))?;
+    Ok(exited.map(|(_, status)| status.as_raw()))
+}
+
+/// Copies from another process, or by a thread's id from this one; returns how many bytes were
+/// readable, or -1 with the reason in `errno`.
+///
+/// # Safety
+/// `to[..len]` is writable.
+pub(crate) unsafe fn read_memory(pid: i32, from: u64, to: *mut u8, len: usize) -> isize {
+    let (local, remote) = (range(to, len), range(from as *mut u8, len));
+    // SAFETY: the kernel checks the remote range; the caller answers for the local one.
+    unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) }
+}
+
+/// Copies to another process, or by a thread's id to this one; returns how many bytes were
+/// writable, or -1 with the reason in `errno`.
+pub(crate) fn write_memory(pid: i32, to: u64, bytes: &[u8]) -> isize {
+    let (local, remote) = (range(bytes.as_ptr().cast_mut(), bytes.len()), range(to as *mut u8, bytes.len()));
+    // SAFETY: the kernel checks the remote range and only reads the local one.
+    unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) }
+}
+
+fn range(at: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: at.cast(), iov_len: len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_processes_do_not_run() {
+        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = sleeper.id();
+        let becomes = |running| {
+            let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while is_running(pid) != running && std::time::Instant::now() < soon {
+                std::thread::yield_now();
+            }
+            is_running(pid) == running
+        };
+        let send = |signal| kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+        assert!(becomes(true));
+        send(Signal::STOP);
+        let stops = becomes(false);
+        send(Signal::CONT);
+        let goes_on = becomes(true);
+        sleeper.kill().unwrap();
+        // Dead, though not reaped yet.
+        let dies = becomes(false);
+        sleeper.wait().unwrap();
+        assert!(stops && goes_on && dies && !is_running(pid));
+    }
+
+    #[test]
+    fn files_are_found_by_address() {
+        let maps = "1000-3000 r-xp 00000000 08:01 7                          /usr/lib/a b.so\n\
+                    3000-4000 rw-p 00000000 00:00 0 \n\
+                    4000-5000 rw-p 00000000 00:00 0                          [heap]\n\
+                    5000-6000 r--p 00002000 08:01 8                          /x\\012y\\040 (deleted)\n";
+        let maps = Mappings(maps.into());
+        assert_eq!(maps.file_at(0x2fff), Some("/usr/lib/a b.so".into()));
+        assert_eq!(maps.file_at(0x5000), Some("/x\ny\\040".into()));
+        for nothing in [0xfff, 0x3000, 0x4000, 0x6000] {
+            assert_eq!(maps.file_at(nothing), None, "{nothing:#x}");
+        }
+    }
+
+    #[test]
+    fn this_code_is_in_the_programs_file() {
+        let path = Mappings::now().file_at(this_code_is_in_the_programs_file as *const () as usize);
+        assert_eq!(path, std::fs::read_link(EXECUTABLE).ok());
+    }
+
+    #[test]
+    fn only_what_is_escaped_is_translated() {
+        let names: [(&[u8], &[u8]); 4] =
+            [(b"a\\040b", b"a b"), (b"\\134040", b"\\040"), (b"\\0\\", b"\\0\\"), (b"\\101\\777", b"\\101\\777")];
+        for (name, wanted) in names {
+            assert_eq!(unescaped(name, b" \t\n\\"), wanted);
+        }
+    }
+}

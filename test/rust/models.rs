@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Checks the protocols between threads in every order of steps, as far as loom can: the files that take their
+//! primitives from `src/base/sync.rs` are included here over loom's.
+//!
+//! Time is not modelled. A timed sleep never ends here, so a model that depends on the timeout deadlocks, and loom
+//! finds that.
+
+use base::sync::{AtomicUsize, Mutex, Ordering};
+use device_main::receiver_token::ReceiverToken;
+use link::sleepers::Sleepers;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32;
+use loom::thread;
+use plugin::pending::Pending;
+use plugin::progress_lock::ProgressLock;
+
+/// `crate::base::sync` for the files included here.
+mod base {
+    pub mod sync {
+        pub use loom::hint::spin_loop;
+        pub use loom::sync::atomic::{AtomicU32, Ordering, fence};
+        use std::sync::Arc;
+
+        /// A thread that can be parked. loom's own loses an `unpark` of a thread that waits for a lock.
+        #[derive(Clone, Debug, Default)]
+        pub struct Thread(Arc<(Mutex<bool>, loom::sync::Condvar)>);
+
+        loom::thread_local! {
+            static CURRENT: Thread = Thread::default();
+        }
+
+        pub fn current() -> Thread {
+            CURRENT.with(Thread::clone)
+        }
+
+        pub fn park() {
+            let (unparked, changed) = &*current().0;
+            let mut unparked = unparked.lock();
+            while !*unparked {
+                unparked = changed.wait(unparked).unwrap();
+            }
+            *unparked = false;
+        }
+
+        pub fn park_timeout(_: std::time::Duration) {
+            park();
+        }
+
+        impl Thread {
+            pub fn unpark(&self) {
+                let (unparked, changed) = &*self.0;
+                *unparked.lock() = true;
+                changed.notify_one();
+            }
+
+            pub fn id(&self) -> *const () {
+                Arc::as_ptr(&self.0).cast()
+            }
+        }
+
+        #[derive(Debug, Default)]
+        pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+        impl<T> Mutex<T> {
+            pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+                self.0.lock().unwrap()
+            }
+        }
+
+        /// loom treats SeqCst as AcqRel, but models fences. A store followed by a fence, and a load after a fence,
+        /// are what compilers make of SeqCst.
+        macro_rules! atomic {
+            ($name:ident, $value:ty) => {
+                #[derive(Debug, Default)]
+                pub struct $name(loom::sync::atomic::$name);
+
+                #[allow(dead_code, reason = "not every type needs every operation")]
+                impl $name {
+                    pub fn new(value: $value) -> $name {
+                        $name(loom::sync::atomic::$name::new(value))
+                    }
+
+                    pub fn load(&self, order: Ordering) -> $value {
+                        if order == Ordering::SeqCst {
+                            fence(order);
+                        }
+                        self.0.load(if order == Ordering::SeqCst { Ordering::Acquire } else { order })
+                    }
+
+                    pub fn store(&self, value: $value, order: Ordering) {
+                        self.0.store(value, if order == Ordering::SeqCst { Ordering::Release } else { order });
+                        if order == Ordering::SeqCst {
+                            fence(order);
+                        }
+                    }
+
+                    pub fn compare_exchange(
+                        &self,
+                        old: $value,
+                        new: $value,
+                        order: Ordering,
+                        failure: Ordering,
+                    ) -> Result<$value, $value> {
+                        self.0.compare_exchange(old, new, order, failure)
+                    }
+                }
+            };
+        }
+        atomic!(AtomicBool, bool);
+        atomic!(AtomicU64, u64);
+        atomic!(AtomicUsize, usize);
+
+        impl AtomicBool {
+            /// Writes nothing if the value stays the same: loom does not see that other writes come after such a
+            /// write.
+            pub fn swap(&self, value: bool, order: Ordering) -> bool {
+                let old = self.0.compare_exchange(!value, value, order, Ordering::Acquire);
+                old.unwrap_or_else(|old| old)
+            }
+        }
+
+        impl AtomicUsize {
+            pub fn fetch_add(&self, n: usize, order: Ordering) -> usize {
+                self.0.fetch_add(n, order)
+            }
+
+            pub fn fetch_sub(&self, n: usize, order: Ordering) -> usize {
+                self.0.fetch_sub(n, order)
+            }
+        }
+
+        impl AtomicU64 {
+            pub fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+                self.0.fetch_add(n, order)
+            }
+        }
+    }
+}
+
+#[path = "../../src/link"]
+mod link {
+    #[allow(dead_code, reason = "a test of the product uses more")]
+    pub mod sleepers;
+}
+
+#[path = "../../src/plugin"]
+#[allow(dead_code, reason = "what the product asks besides")]
+mod plugin {
+    pub mod pending;
+    pub mod progress_lock;
+}
+
+#[allow(dead_code, reason = "what a copy of the process needs")]
+#[path = "../../src/device_main"]
+mod device_main {
+    pub mod receiver_token;
+}
+
+/// Runs `model` in every order with at most `interruptions` preemptions.
+fn check(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check(model);
+}
+
+// ---- doorbells -----------------------------------------------------------------------
+
+/// The kernel's side of a futex.
+#[derive(Default)]
+struct Futex {
+    lock: loom::sync::Mutex<()>,
+    changed: loom::sync::Condvar,
+}
+
+impl Futex {
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        let lock = self.lock.lock().unwrap();
+        if word.load(Ordering::SeqCst) == value {
+            drop(self.changed.wait(lock).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        let _lock = self.lock.lock().unwrap();
+        self.changed.notify_all();
+    }
+}
+
+/// No sleeper misses a send.
+#[test]
+fn no_ring_is_lost() {
+    check(3, || {
+        let shared = Arc::new((Sleepers::default(), Futex::default(), AtomicU32::new(0)));
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let (sleepers, futex, sent) = &*shared;
+                    sent.fetch_add(1, Ordering::Release);
+                    sleepers.ring(|_| futex.wake());
+                })
+            })
+            .collect();
+        let (sleepers, futex, sent) = &*shared;
+        loop {
+            let announced = sleepers.announce();
+            if sent.load(Ordering::Acquire) == 2 {
+                sleepers.retract();
+                break;
+            }
+            sleepers.sleep(announced, |word, value| futex.wait(word, value));
+        }
+        senders.into_iter().for_each(|s| s.join().unwrap());
+        assert!(sleepers.is_empty());
+    });
+}
+
+// ---- waiting threads ---------------------------------------------------------------
+
+/// A device that answers requests when a thread polls. The answer is a word in the requester's memory.
+struct Device {
+    pending: Vec<Pending>,
+    words: Vec<UnsafeCell<usize>>,
+    /// Threads without an answer.
+    asked: Mutex<Vec<usize>>,
+    progress: ProgressLock,
+}
+
+// SAFETY: loom checks all accesses to the words.
+unsafe impl Sync for Device {}
+
+impl Device {
+    fn new(threads: usize, spins: u32) -> Arc<Device> {
+        Arc::new(Device {
+            pending: (0..threads).map(|_| Pending::default()).collect(),
+            words: (0..threads).map(UnsafeCell::new).collect(),
+            asked: Mutex::default(),
+            progress: ProgressLock::new(spins),
+        })
+    }
+
+    fn ask(&self, me: usize) {
+        self.pending[me].begin();
+        self.asked.lock().push(me);
+    }
+
+    fn answer_one(&self) {
+        let asked = self.asked.lock().pop();
+        if let Some(who) = asked {
+            self.words[who].with_mut(|word| {
+                // SAFETY: the requester reads the word only after `end`.
+                unsafe { *word += 100 }
+            });
+            self.pending[who].end();
+        }
+    }
+
+    /// A short form of `Waiting::wait_until`.
+    fn wait(&self, me: usize) {
+        let pending = &self.pending[me];
+        let done = || pending.is_idle();
+        while !done() {
+            if self.progress.try_lock().is_none() {
+                self.progress.sleep(Some(pending), &done, false);
+                continue;
+            }
+            while !done() {
+                self.answer_one();
+            }
+            self.progress.unlock();
+        }
+    }
+
+    fn serve(&self, me: usize) {
+        self.ask(me);
+        self.wait(me);
+        let word = self.words[me].with(|word| {
+            // SAFETY: the wait is over, so the word is written.
+            unsafe { *word }
+        });
+        assert_eq!(word, me + 100);
+    }
+}
+
+/// Every waiting thread gets its answer, and is woken when it must drive.
+#[test]
+fn waiting_threads_drive_one_after_the_other() {
+    for (threads, spins, interruptions) in [(2, 0, 3), (2, 1, 3), (3, 0, 2)] {
+        check(interruptions, move || {
+            let device = Device::new(threads, spins);
+            let others: Vec<_> = (1..threads)
+                .map(|n| {
+                    let device = device.clone();
+                    thread::spawn(move || device.serve(n))
+                })
+                .collect();
+            device.serve(0);
+            others.into_iter().for_each(|t| t.join().unwrap());
+        });
+    }
+}
+
+// ---- who receives ------------------------------------------------------------------
+
+/// A device with two threads, one of which receives.
+#[derive(Default)]
+struct Threads {
+    token: ReceiverToken,
+    /// Only the receiver accesses this.
+    received: UnsafeCell<usize>,
+    ready: AtomicUsize,
+    /// True once the second message has arrived; a kernel waits with this lock.
+    served: loom::sync::Mutex<bool>,
+    changed: loom::sync::Condvar,
+}
+
+// SAFETY: loom checks all accesses.
+unsafe impl Sync for Threads {}
+
+impl Threads {
+    fn receive(&self) {
+        self.received.with_mut(|n| {
+            // SAFETY: only the receiver calls this.
+            unsafe { *n += 1 }
+        });
+    }
+
+    /// Runs the watching thread until it receives (true) or finds work.
+    fn watch(&self) -> bool {
+        self.token.begin_watch();
+        let mut last = 0;
+        loop {
+            if self.ready.load(Ordering::SeqCst) != 0 {
+                return false;
+            }
+            let role = self.token.look();
+            if role != last {
+                last = role;
+            } else if self.token.take_over(role) {
+                return true;
+            } else {
+                self.token.rest(role, || self.ready.load(Ordering::SeqCst) == 0);
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// While a long kernel runs, another thread receives; never do two threads receive.
+#[test]
+fn a_long_kernel_does_not_stop_the_receiving() {
+    for short in [0, 1] {
+        check(3, move || {
+            let threads = Arc::new(Threads::default());
+            let watching = threads.clone();
+            let watcher = thread::spawn(move || {
+                assert!(watching.watch());
+                watching.receive();
+                *watching.served.lock().unwrap() = true;
+                watching.changed.notify_all();
+            });
+            let mut receives = true;
+            for _ in 0..short {
+                let role = threads.token.begin_long();
+                thread::yield_now();
+                receives = threads.token.end_long(role);
+            }
+            if receives {
+                threads.receive();
+                // This kernel waits for what the next message brings.
+                let role = threads.token.begin_long();
+                let mut served = threads.served.lock().unwrap();
+                while !*served {
+                    served = threads.changed.wait(served).unwrap();
+                }
+                drop(served);
+                assert!(!threads.token.end_long(role), "two threads receive");
+            }
+            watcher.join().unwrap();
+        });
+    }
+}
+
+/// Ready work wakes a watching thread that rests.
+#[test]
+fn what_is_ready_does_not_wait_for_a_watcher_that_rests() {
+    check(4, || {
+        let threads = Arc::new(Threads::default());
+        let watching = threads.clone();
+        let watcher = thread::spawn(move || assert!(!watching.watch()));
+        threads.ready.store(1, Ordering::SeqCst);
+        threads.token.wake_watcher();
+        watcher.join().unwrap();
+    });
+}
