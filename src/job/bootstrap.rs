@@ -7,7 +7,7 @@ use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result, log};
 use crate::debug;
 use crate::link::doorbell::{Doorbell, Doorbells};
-use crate::mpi::{self, Mpi};
+use crate::mpi::{self, Mpi, pmi};
 use crate::sys::deadline::Deadline;
 use crate::sys::{node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
@@ -234,6 +234,7 @@ fn expect(role: Role, origin: Origin<'_>, limit: Duration) -> Deadline {
             node::host_name(),
             limit.as_secs()
         ));
+        pmi::fail();
     })
 }
 

@@ -30,12 +30,26 @@ static PMI_INODE: AtomicU64 = AtomicU64::new(0);
 /// Records the connection to MPICH's launcher. Child processes inherit the descriptor, but not what is recorded
 /// here later: only the process that started MPI may disconnect.
 pub(super) fn note() {
-    if let Some(fd) = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok())
+    if let Some(fd) = descriptor()
         && let Some(inode) = inode_of(fd)
     {
         PMI_INODE.store(inode, Ordering::Relaxed);
         PMI_FD.store(fd, Ordering::Relaxed);
     }
+}
+
+/// Requests from MPICH's launcher that it ends the job and returns a failure. For a process that exits while MPI
+/// starts: if several do so at once, the launcher may take all of them for successful.
+pub fn fail() {
+    if let Some(fd) = descriptor() {
+        let word = b"cmd=abort exitcode=1\n";
+        // SAFETY: the buffer outlives the call and has this size. A process that has started MPI keeps the descriptor.
+        unsafe { libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) };
+    }
+}
+
+fn descriptor() -> Option<c_int> {
+    std::env::var("PMI_FD").ok()?.parse().ok()
 }
 
 fn inode_of(fd: c_int) -> Option<u64> {
