@@ -92,11 +92,5 @@ macro_rules! debug {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::base::log::Plain;
-
-    #[test]
-    fn a_line_stays_one() {
-        assert_eq!(Plain("ä='\u{1b}[31m\nb'").to_string(), "ä='\\u{1b}[31m\\nb'");
-    }
-}
+#[path = "../../test/rust/unit/base/log.rs"]
+mod tests;

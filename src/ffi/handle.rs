@@ -49,22 +49,5 @@ impl<T> Deref for Handle<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c_has_one_share_until_it_is_taken() {
-        let value = Arc::new(7);
-        let mut raw = Handle::into_raw(value.clone());
-        for _ in 0..2 {
-            // SAFETY: the share is taken below.
-            assert_eq!(unsafe { Handle::<i32>::borrow(raw) }.map(|handle| **handle), Some(7));
-            assert_eq!(Arc::strong_count(&value), 2);
-        }
-        for is_some in [true, false] {
-            // SAFETY: the pointer has no copy; after the first time it is null.
-            assert_eq!(unsafe { Handle::<i32>::take(&mut raw) }.is_some(), is_some);
-            assert_eq!(Arc::strong_count(&value), 1);
-        }
-    }
-}
+#[path = "../../test/rust/unit/ffi/handle.rs"]
+mod tests;

@@ -107,45 +107,5 @@ pub fn place(hosts: &[Host], devices: Option<u32>, per_node: Option<u32>) -> Res
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn placed(list: &str, devices: Option<u32>, per_node: Option<u32>) -> String {
-        let text = |(n, hosts): (u32, Vec<(String, u32)>)| {
-            format!("{n} {}", hosts.iter().map(|(h, n)| format!("{h}:{n}")).collect::<Vec<_>>().join(","))
-        };
-        place(&parse_list(list).unwrap(), devices, per_node).map_or_else(|e| e.to_string(), text)
-    }
-
-    #[test]
-    fn devices_are_placed() {
-        assert_eq!(placed("a,b", None, None), "2 a:1,b:1");
-        assert_eq!(placed("a,b:3", None, None), "4 a:1,b:3");
-        assert_eq!(placed("a,b", None, Some(2)), "4 a:2,b:2");
-        assert_eq!(placed("a,b", Some(3), Some(2)), "3 a:2,b:1");
-        assert_eq!(placed("a,b,c", Some(7), None), "7 a:3,b:3,c:1");
-        assert_eq!(placed("a,b,c", Some(2), None), "2 a:1,b:1");
-        assert_eq!(placed("a:2,b:2", Some(5), None), "5 devices do not fit on the hosts, which may have 4");
-        assert_eq!(place(&[], None, None).unwrap(), (1, vec![]));
-        assert_eq!(place(&[], None, Some(4)).unwrap(), (4, vec![]));
-        let too_many = "4294967295 devices are more than a job can have, which is 65536";
-        assert_eq!(placed("a,b", None, Some(u32::MAX)), too_many);
-        assert_eq!(placed("a:65536,b", Some(u32::MAX), None), too_many);
-    }
-
-    #[test]
-    fn a_host_is_known_without_its_domain() {
-        assert!(is_same("n1", "n1.cluster") && is_same("10.0.0.1", "10.0.0.1"));
-        assert!(!is_same("n1", "n2") && !is_same("10.0.0.1", "10.0.0.2"));
-    }
-
-    #[test]
-    fn hosts_are_read() {
-        let h = |name: &str, slots| Host { name: name.into(), slots };
-        assert_eq!(parse_list("a, b:2").unwrap(), [h("a", None), h("b", Some(2))]);
-        assert_eq!(parse_host("n1 slots=4 max_slots=8").unwrap(), h("n1", Some(4)));
-        for bad in ["", "a,,b", "a:0", "a:x", ":3"] {
-            assert!(parse_list(bad).is_err(), "{bad}");
-        }
-    }
-}
+#[path = "../../test/rust/unit/job/hosts.rs"]
+mod tests;

@@ -188,13 +188,5 @@ fn create(path: &Path) -> Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_can_contain_the_process_id() {
-        let n = std::process::id();
-        assert_eq!(own("a%p/%pb%".as_ref()), PathBuf::from(format!("a{n}/{n}b%")));
-        assert_eq!(own("a.json".as_ref()), PathBuf::from("a.json"));
-    }
-}
+#[path = "../../../test/rust/unit/plugin/trace.rs"]
+mod tests;

@@ -12,6 +12,7 @@ mod hold;
 mod messages;
 mod replay_log;
 #[cfg(test)]
+#[path = "../../../test/rust/unit/workers/snapshot.rs"]
 mod tests;
 
 use super::uplink::Uplink;

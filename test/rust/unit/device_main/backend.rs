@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/device_main/backend/mod.rs`.
+
+use super::cpu::Cpu;
+use super::shadow::Shadow;
+use super::*;
+
+const LEN: u64 = 1 << 20;
+
+extern "C" fn add(at: *mut u8, len: u64, number: u64) {
+    // SAFETY: the tests pass bytes of the arena that nothing else uses.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(at, len as usize) };
+    bytes.iter_mut().for_each(|b| *b = b.wrapping_add(number as u8));
+}
+
+extern "C" fn add_of_array(args: &[&u64; 3]) {
+    add(*args[0] as *mut u8, *args[1], *args[2]);
+}
+
+fn kernels() -> [u64; 2] {
+    [add as *const () as u64, add_of_array as *const () as u64]
+}
+
+fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
+    // SAFETY: the first call; nothing else has these addresses.
+    unsafe { backend.start(at, LEN) }.unwrap();
+    let read = |from, len| {
+        let mut out = b">".to_vec();
+        backend.read(from, len, &mut out).map(|()| out)
+    };
+    backend.write(at + 16, b"hello").unwrap();
+    backend.copy(at + 18, at + 16, 5).unwrap();
+    assert_eq!(read(at + 16, 7).unwrap(), b">hehello");
+    backend.write(at + LEN - 5, b"world").unwrap();
+    backend.copy(at, at + LEN - 5, 5).unwrap();
+    assert_eq!(read(at, 5).unwrap(), b">world");
+    if let Some(direct) = backend.direct(at, 5) {
+        // SAFETY: the backend says so.
+        assert_eq!(unsafe { direct.cast::<[u8; 5]>().read() }, *b"world");
+    }
+    for (kernel, array) in kernels().into_iter().zip([false, true]) {
+        assert!(backend.has_kernel(kernel) && !backend.has_kernel(kernel + 1));
+        backend.run(&Launch { kernel, args: &[at, 3, 2], array }).unwrap();
+    }
+    assert_eq!(read(at, 5).unwrap(), b">{svld");
+    for wild in [0, 16, u64::MAX - 3, 1 << 62] {
+        assert!(read(wild, 8).is_err() && backend.write(wild, &[1; 8]).is_err());
+        assert!(backend.copy(wild, at, 8).is_err() && backend.copy(at, wild, 8).is_err());
+        assert!(backend.direct(wild, 8).is_none());
+    }
+    backend.discard(at, 4096);
+    assert_eq!(read(at + 16, 1).unwrap(), b">\0");
+    assert!(backend.relocate(7).is_err() && backend.fault().is_none());
+    backend.unload(7);
+}
+
+#[test]
+fn the_processor_keeps_bytes_and_runs_kernels() {
+    keeps_bytes_and_runs_kernels(&Cpu::with_kernels(&kernels()).unwrap(), 0x2355_0000_0000);
+}
+
+#[test]
+fn memory_out_of_reach_keeps_bytes_too() {
+    let shadow = Shadow::new(&kernels());
+    keeps_bytes_and_runs_kernels(&shadow, 0x2356_0000_0000);
+    assert!(shadow.direct(0x2356_0000_0000, 1).is_none());
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/job/topology.rs`.
+
+use super::*;
+use crate::wire::hello::HELLO_LEN;
+
+fn hello(role: Role) -> Hello {
+    hello_of_this_process(role, "Some MPI 1.0".into())
+}
+
+fn verdict(hellos: &[Hello]) -> Result<Topology> {
+    Topology::of(&hellos.iter().map(|h| Hello::decode(&h.encode())).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_record_survives_the_wire() {
+    let numbers = Hello { devices: 2, processes: 3, spawners: 4, pid: 5, memory: 6, node: 7, ..hello(Role::Device) };
+    let doorbell = Hello { doorbell: (8, 9), megahertz: 10, cores: vec![0, 1, 5], ..numbers };
+    let text = |text: &str| text.to_string();
+    let mut h = Hello { host: text("a"), vendor: text("Somebody"), processor: text("A processor"), ..doorbell };
+    assert_eq!(Hello::decode(&h.encode()).unwrap(), h);
+    h.host = "ä".repeat(100);
+    assert_eq!(Hello::decode(&h.encode()).unwrap().host, "ä".repeat(32));
+}
+
+#[test]
+fn jobs_that_work() {
+    let (h, d) = (hello(Role::Host), hello(Role::Device));
+    let team = |host, devices: &[usize]| Team { host, devices: devices.to_vec() };
+    let ready = |hellos: &[&Hello], teams: &[Team]| {
+        let hellos: Vec<Hello> = hellos.iter().map(|&h| h.clone()).collect();
+        assert_eq!(verdict(&hellos).unwrap(), Topology::Ready(teams.to_vec()));
+    };
+    ready(&[&d, &d, &h], &[team(2, &[0, 1])]);
+    ready(&[&h, &d], &[team(0, &[1])]);
+    ready(&[&d, &d, &d, &h, &h], &[team(3, &[0, 2]), team(4, &[1])]);
+    // The devices of its own node come first, but not more than its due.
+    let (far_h, far_d) = (Hello { node: 1, ..h.clone() }, Hello { node: 1, ..d.clone() });
+    ready(&[&far_d, &far_d, &d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
+    ready(&[&far_d, &far_d, &far_d, &d, &h, &far_h], &[team(4, &[2, 3]), team(5, &[0, 1])]);
+    assert_eq!(verdict(&[h.clone(), h]).unwrap(), Topology::HostsOnly);
+}
+
+#[test]
+fn devices_share_the_cores_of_their_node() {
+    let with = |role, node, cores: &[u16]| Hello { node, cores: cores.to_vec(), ..hello(role) };
+    let cores = [0, 1, 4, 5, 8];
+    let (h, d) = (with(Role::Host, 7, &cores), with(Role::Device, 7, &cores));
+    let (far, few) = (with(Role::Device, 8, &[3]), with(Role::Device, 9, &[3]));
+    let job = [h, d.clone(), far, d, few.clone(), few];
+    let share = |rank| share_of_cores(&job, rank, 0);
+    assert_eq!((share(1), share(3)), (Some(&[0, 1][..]), Some(&[4, 5, 8][..])));
+    assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
+    assert_eq!((sharers(&job, 1), sharers(&job, 2)), (2, 1));
+    let mut spawned = job[..2].to_vec();
+    spawned[0].spawners = 3;
+    assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1, 0)), (3, None));
+    let two =
+        [Hello { cores: vec![], ..job[0].clone() }, Hello { devices: 2, cores: vec![0, 1, 2, 3, 4], ..job[1].clone() }];
+    assert_eq!((share_of_cores(&two, 1, 0), share_of_cores(&two, 1, 1)), (Some(&[0, 1][..]), Some(&[2, 3, 4][..])));
+    assert_eq!(sharers(&two, 1), 2);
+}
+
+#[test]
+fn jobs_that_do_not_work_say_why() {
+    let (h, d) = (hello(Role::Host), hello(Role::Device));
+    let says = |hellos: &[Hello], text: &str| {
+        let e = verdict(hellos).unwrap_err().to_string();
+        assert!(e.contains(text), "{e}");
+    };
+    says(&[d.clone(), d.clone()], "no program");
+    says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
+    says(&[Hello { version: "0.0.9".into(), ..d.clone() }, h.clone()], "0.0.9");
+    says(&[Hello { protocol: 999, ..d.clone() }, h.clone()], "protocol 999");
+    says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");
+    says(&[Hello { page_size: 65536, ..d.clone() }, h], "page size 65536");
+    assert!(Topology::of(&[Hello::decode(&[0; HELLO_LEN]), Ok(d)]).is_err());
+}

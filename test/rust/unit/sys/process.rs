@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/sys/process.rs`.
+
+use super::*;
+
+#[test]
+fn stopped_processes_do_not_run() {
+    let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = sleeper.id();
+    let becomes = |running| {
+        let soon = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while is_running(pid) != running && std::time::Instant::now() < soon {
+            std::thread::yield_now();
+        }
+        is_running(pid) == running
+    };
+    let send = |signal| kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+    assert!(becomes(true));
+    send(Signal::STOP);
+    let stops = becomes(false);
+    send(Signal::CONT);
+    let goes_on = becomes(true);
+    sleeper.kill().unwrap();
+    // Dead, though not reaped yet.
+    let dies = becomes(false);
+    sleeper.wait().unwrap();
+    assert!(stops && goes_on && dies && !is_running(pid));
+}
+
+#[test]
+fn files_are_found_by_address() {
+    let maps = "1000-3000 r-xp 00000000 08:01 7                          /usr/lib/a b.so\n\
+                3000-4000 rw-p 00000000 00:00 0 \n\
+                4000-5000 rw-p 00000000 00:00 0                          [heap]\n\
+                5000-6000 r--p 00002000 08:01 8                          /x\\012y\\040 (deleted)\n";
+    let maps = Mappings(maps.into());
+    assert_eq!(maps.file_at(0x2fff), Some("/usr/lib/a b.so".into()));
+    assert_eq!(maps.file_at(0x5000), Some("/x\ny\\040".into()));
+    for nothing in [0xfff, 0x3000, 0x4000, 0x6000] {
+        assert_eq!(maps.file_at(nothing), None, "{nothing:#x}");
+    }
+}
+
+#[test]
+fn this_code_is_in_the_programs_file() {
+    let path = Mappings::now().file_at(this_code_is_in_the_programs_file as *const () as usize);
+    assert_eq!(path, std::fs::read_link(EXECUTABLE).ok());
+}
+
+#[test]
+fn only_what_is_escaped_is_translated() {
+    let names: [(&[u8], &[u8]); 4] =
+        [(b"a\\040b", b"a b"), (b"\\134040", b"\\040"), (b"\\0\\", b"\\0\\"), (b"\\101\\777", b"\\101\\777")];
+    for (name, wanted) in names {
+        assert_eq!(unescaped(name, b" \t\n\\"), wanted);
+    }
+}

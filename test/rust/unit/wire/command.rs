@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/wire/command.rs`.
+
+use super::*;
+use proptest::prelude::*;
+
+fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
+    let (a, b) = (n as u32, (n >> 7) as u32);
+    vec![
+        Command::Write { to: n, bytes: Bytes(bytes) },
+        Command::Read { from: n, len: a % (MESSAGE_MAX as u32 + 1) },
+        Command::Receive { to: n, len: n ^ 5, rank: a, tag: b },
+        Command::Send { from: n, len: n ^ 9, rank: b, tag: a },
+        Command::Copy { to: n, from: !n, len: n / 3 },
+        Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]), array: n.is_multiple_of(2) },
+        Command::Wait { seq: n },
+        Command::Discard { at: n, len: !n },
+        Command::Start { at: n, len: !n },
+        Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some((a / 2, b)), None] },
+        Command::Load { image: b },
+        Command::Preload { libraries: Bytes(bytes) },
+        Command::Unload { image: a },
+        Command::Move { image: b },
+        Command::Shutdown,
+        Command::Redirect { from: n, to: !n },
+        Command::Watch { events: n },
+        Command::Clock,
+        Command::Recall,
+        Command::Printed { bytes: n },
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, core: u16, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut message = Vec::new();
+        Head::begin(&mut message, queue, fresh);
+        prop_assert_eq!(message.len(), HEAD_LEN);
+        prop_assert!(Commands::open(&message).is_err(), "an unsent message is no message");
+        let commands = every_command(n, &bytes);
+        for c in &commands {
+            let before = message.len();
+            Writer(&mut message).push(*c);
+            let len = message.len() - before;
+            match c {
+                Command::Launch { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len())),
+                Command::Write { bytes: Bytes(data), .. } | Command::Preload { libraries: Bytes(data) } => {
+                    prop_assert!(len <= COMMAND_MAX + data.len());
+                }
+                _ => prop_assert!(len <= COMMAND_MAX),
+            }
+        }
+        Head::patch(&mut message, seq, core);
+        let (head, mut rest) = Commands::open(&message).unwrap();
+        prop_assert_eq!(head, Head { seq, queue, fresh, core });
+        for c in commands {
+            rest = Commands::resume(&message, rest.position(&message));
+            prop_assert_eq!(rest.take().unwrap(), Some(c));
+        }
+        prop_assert_eq!(rest.take().unwrap(), None);
+    }
+
+    #[test]
+    fn parts_are_the_whole(len in 1u64..1 << 40) {
+        let all: Vec<_> = parts(len).collect();
+        prop_assert!(all.len() <= IMAGE_PARTS);
+        prop_assert!(all.iter().all(|p| !p.is_empty()));
+        prop_assert!(all.windows(2).all(|w| w[0].end == w[1].start));
+        prop_assert_eq!((all[0].start, all[all.len() - 1].end), (0, len as usize));
+    }
+}
