@@ -2,19 +2,14 @@
 //! Which program has which devices, and which share of its node each device has. Every rank derives
 //! this from the records of all ranks.
 
-use crate::base::limits::VERSION;
 use crate::base::settings::FRAGMENTS;
 use crate::base::{Error, Result, elf};
 use crate::sys::node;
-use crate::wire::PROTOCOL;
 use crate::wire::hello::{Hello, Role};
 
 /// This process's record.
 pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
-    let node::Processor { vendor, name: processor, megahertz } = node::processor();
     Hello {
-        protocol: PROTOCOL,
-        version: VERSION.into(),
         role,
         machine: elf::MACHINE,
         page_size: node::page_size(),
@@ -29,9 +24,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         doorbell: (0, 0),
         host: node::host_name(),
         mpi,
-        vendor,
-        processor,
-        megahertz,
+        processor: node::processor(),
     }
 }
 

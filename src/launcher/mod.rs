@@ -15,7 +15,7 @@ use crate::sys::{node, programs};
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
 use install::Build;
-use options::{LauncherKind, Options};
+use options::{LauncherKind, Options, Placement};
 use program::Program;
 use std::ffi::OsString;
 use std::io::Write;
@@ -96,7 +96,7 @@ impl Plan {
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
         let this_host = node::host_name();
-        let (program_hosts, devices, hosts) = place(options, spawns, &this_host)?;
+        let (program_hosts, devices, hosts) = place(&options.placement, spawns, &this_host)?;
 
         let mut command = options.command.clone();
         let mut own = None;
@@ -111,12 +111,12 @@ impl Plan {
         if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
         }
-        environment.extend(options.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
-        let mut ranks = options.ranks;
+        environment.extend(options.placement.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
+        let mut ranks = options.placement.ranks;
         let mut places = Vec::new();
         if spawns {
             environment.extend(own);
-            let each = devices.div_ceil(options.ranks);
+            let each = devices.div_ceil(options.placement.ranks);
             environment.push(("OMPTARGET_MPI_DEVICES".into(), each.to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
@@ -125,7 +125,7 @@ impl Plan {
             }
         } else {
             // By default as many devices as one rank has.
-            let ranks_of = |n| if n == 1 && options.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
+            let ranks_of = |n| if n == 1 && options.placement.devices.is_none() { Ok(1) } else { settings.ranks_of(n) };
             let on_hosts =
                 hosts.iter().map(|(host, n)| Ok((host.clone(), ranks_of(*n)?))).collect::<Result<Vec<_>>>()?;
             ranks += if hosts.is_empty() { ranks_of(devices)? } else { on_hosts.iter().map(|(_, n)| n).sum() };
@@ -134,8 +134,8 @@ impl Plan {
             }
             // The first ranks become the program, because launchers pass the input to these.
             let mut words = vec![build.device.clone().into_os_string()];
-            if options.ranks > 1 {
-                words.extend(["--ranks".into(), options.ranks.to_string().into()]);
+            if options.placement.ranks > 1 {
+                words.extend(["--ranks".into(), options.placement.ranks.to_string().into()]);
             }
             words.extend(with_environment(&own.into_iter().collect::<Vec<_>>(), command));
             command = words;
@@ -144,7 +144,7 @@ impl Plan {
             kind,
             launcher,
             arguments: options.launcher_arg.clone(),
-            bind: options.bind,
+            bind: options.placement.bind,
             heartbeat: settings.heartbeat,
             ranks,
             hosts: places,
@@ -168,23 +168,23 @@ fn merged(hosts: Hosts) -> Hosts {
 }
 
 /// The hosts of the program's ranks, the number of devices, and their hosts.
-fn place(options: &Options, spawns: bool, this_host: &str) -> Result<(Hosts, u32, Hosts)> {
-    let named = match (&options.hosts, &options.hostfile) {
+fn place(placement: &Placement, spawns: bool, this_host: &str) -> Result<(Hosts, u32, Hosts)> {
+    let named = match (&placement.hosts, &placement.hostfile) {
         (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
         (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
         // The launcher places the ranks of an MPI application. Their devices run beside them.
         _ if spawns => Vec::new(),
         _ => hosts::of_allocation()?,
     };
-    let is_allocation = options.hosts.is_none() && options.hostfile.is_none();
+    let is_allocation = placement.hosts.is_none() && placement.hostfile.is_none();
     let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host));
     // On a login node the program goes into the allocation too.
     let host = named.first().filter(|_| is_elsewhere).map_or(this_host, |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
-    let sets = if spawns { options.ranks } else { 1 };
-    let devices = options.devices.map(|n| n.saturating_mul(sets));
-    let (devices, hosts) = hosts::place(&named, devices, options.devices_per_node)?;
-    Ok((vec![(host.to_string(), options.ranks)], devices, hosts))
+    let sets = if spawns { placement.ranks } else { 1 };
+    let devices = placement.devices.map(|n| n.saturating_mul(sets));
+    let (devices, hosts) = hosts::place(&named, devices, placement.devices_per_node)?;
+    Ok((vec![(host.to_string(), placement.ranks)], devices, hosts))
 }
 
 /// The environment variable that lets the program's libomptarget find the plugin.

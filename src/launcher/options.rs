@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The launcher's command line. Its man page is made from this.
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -14,31 +14,8 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "llvm-offload-mpirun", version, max_term_width = 100)]
 pub struct Options {
-    /// Devices; by default those of --devices-per-node on each host [default: 1 for each]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub devices: Option<u32>,
-
-    /// Processes of PROGRAM; they share the devices, or, if PROGRAM uses MPI itself, each rank
-    /// gets as many of its own
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub ranks: u32,
-
-    /// Hosts for the devices, each with how many it may have: a,b:2. By default those of the
-    /// Slurm or PBS allocation that this runs in, or this host
-    #[arg(long, value_name = "LIST")]
-    pub hosts: Option<String>,
-
-    /// The same, one host per line: "a", "a:2" or "a slots=2"
-    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
-    pub hostfile: Option<PathBuf>,
-
-    /// Devices on each host that --hosts and --hostfile give no number for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub devices_per_node: Option<u32>,
-
-    /// What each process is bound to; by default devices share out their node's cores
-    #[arg(long, value_enum, value_name = "UNIT")]
-    pub bind: Option<Bind>,
+    #[command(flatten)]
+    pub placement: Placement,
 
     /// The MPI to use if builds for several are installed; by default the one that PROGRAM is
     /// linked with, else the one of the llvm-offload-mpi-device beside this program
@@ -91,6 +68,36 @@ pub struct Options {
         required_unless_present_any = ["check", "info", "man", "print_devices"]
     )]
     pub command: Vec<OsString>,
+}
+
+/// How many processes, and where.
+#[derive(Debug, Args)]
+pub struct Placement {
+    /// Devices; by default those of --devices-per-node on each host [default: 1 for each]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub devices: Option<u32>,
+
+    /// Processes of PROGRAM; they share the devices, or, if PROGRAM uses MPI itself, each rank
+    /// gets as many of its own
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: u32,
+
+    /// Hosts for the devices, each with how many it may have: a,b:2. By default those of the
+    /// Slurm or PBS allocation that this runs in, or this host
+    #[arg(long, value_name = "LIST")]
+    pub hosts: Option<String>,
+
+    /// The same, one host per line: "a", "a:2" or "a slots=2"
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    pub hostfile: Option<PathBuf>,
+
+    /// Devices on each host that --hosts and --hostfile give no number for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub devices_per_node: Option<u32>,
+
+    /// What each process is bound to; by default devices share out their node's cores
+    #[arg(long, value_enum, value_name = "UNIT")]
+    pub bind: Option<Bind>,
 }
 
 /// What a process can be bound to.

@@ -8,8 +8,10 @@ use super::port::Port;
 use super::queue::Queue;
 use super::queues::Queues;
 use super::transfer::Memory;
+use crate::base::limits::VERSION;
 use crate::base::{Error, Result};
 use crate::sys::node;
+use crate::wire::PROTOCOL;
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use std::ops::Range;
@@ -83,7 +85,7 @@ impl Device {
     pub(crate) fn info(&self) -> [(&'static str, String); 13] {
         let known = |value: &str| if value.is_empty() { "unknown" } else { value }.to_string();
         let h = &self.hello;
-        let clock = if h.megahertz == 0 { known("") } else { format!("{} MHz", h.megahertz) };
+        let clock = if h.processor.megahertz == 0 { known("") } else { format!("{} MHz", h.processor.megahertz) };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
         [
             ("Device kind", "process reached over MPI".to_string()),
@@ -91,14 +93,14 @@ impl Device {
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),
             ("Cores", format!("{} ({})", h.cores.len(), node::ranges(&h.cores))),
-            ("Processor", known(&h.processor)),
-            ("Processor vendor", known(&h.vendor)),
+            ("Processor", known(&h.processor.name)),
+            ("Processor vendor", known(&h.processor.vendor)),
             ("Clock frequency", clock),
             ("Memory of the device", format!("{} MiB", self.memory.capacity() >> 20)),
             ("Memory of its node", format!("{} MiB", h.memory >> 20)),
             ("MPI library", h.mpi.clone()),
-            ("Plugin version", h.version.clone()),
-            ("Protocol version", h.protocol.to_string()),
+            ("Plugin version", VERSION.to_string()),
+            ("Protocol version", PROTOCOL.to_string()),
         ]
     }
 }

@@ -24,10 +24,11 @@ pub(crate) fn node_id() -> u64 {
 }
 
 /// This machine's processor. What is unknown is empty, or 0.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Processor {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processor {
     /// As the processor spells it (`GenuineIntel`).
     pub vendor: String,
+    /// The model.
     pub name: String,
     /// Highest clock frequency in MHz.
     pub megahertz: u32,

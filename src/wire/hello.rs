@@ -9,6 +9,7 @@ use super::{PROTOCOL, Reader};
 use crate::base::limits::VERSION;
 use crate::base::settings::FRAGMENTS;
 use crate::base::{Error, Result};
+use crate::sys::node::Processor;
 
 /// Bytes of an encoded [`Hello`].
 pub const HELLO_LEN: usize = 512;
@@ -33,10 +34,6 @@ pub enum Role {
 /// A rank's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// [`PROTOCOL`] of its build.
-    pub protocol: u32,
-    /// `VERSION` of its build.
-    pub version: String,
     /// Its side.
     pub role: Role,
     /// `e_machine` of its build.
@@ -66,20 +63,16 @@ pub struct Hello {
     pub host: String,
     /// MPI library and version.
     pub mpi: String,
-    /// The processor's vendor in the processor's spelling; empty if unknown.
-    pub vendor: String,
-    /// The processor's name; empty if unknown.
-    pub processor: String,
-    /// The processor's highest clock frequency in MHz; 0 if unknown.
-    pub megahertz: u32,
+    /// Its node's processor.
+    pub processor: Processor,
 }
 
 impl Hello {
     /// The record as bytes.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
         let mut out = MAGIC.to_vec();
-        self.protocol.write(&mut out);
-        text::<TEXT>(&mut out, &self.version);
+        PROTOCOL.write(&mut out);
+        text::<TEXT>(&mut out, VERSION);
         let Hello { role, page_size, devices, processes, spawners, pid, doorbell, .. } = *self;
         let numbers = [role as u32, self.machine.into(), page_size, devices, processes, spawners, pid, doorbell.0];
         numbers.iter().for_each(|n| n.write(&mut out));
@@ -91,9 +84,9 @@ impl Hello {
             bits[core / 8] |= 1 << (core % 8);
         }
         out.extend_from_slice(&bits);
-        text::<VENDOR>(&mut out, &self.vendor);
-        text::<TEXT>(&mut out, &self.processor);
-        self.megahertz.write(&mut out);
+        text::<VENDOR>(&mut out, &self.processor.vendor);
+        text::<TEXT>(&mut out, &self.processor.name);
+        self.processor.megahertz.write(&mut out);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -126,8 +119,6 @@ impl Hello {
         let (host, mpi, bits) = (string::<TEXT>(&mut r)?, string::<TEXT>(&mut r)?, r.bytes(CORES / 8)?);
         let has = |core: &u16| bits[usize::from(core / 8)] & 1 << (core % 8) != 0;
         Ok(Hello {
-            protocol,
-            version,
             role,
             machine,
             page_size,
@@ -142,9 +133,11 @@ impl Hello {
             doorbell,
             host,
             mpi,
-            vendor: string::<VENDOR>(&mut r)?,
-            processor: string::<TEXT>(&mut r)?,
-            megahertz: r.take()?,
+            processor: Processor {
+                vendor: string::<VENDOR>(&mut r)?,
+                name: string::<TEXT>(&mut r)?,
+                megahertz: r.take()?,
+            },
         })
     }
 }

@@ -138,7 +138,7 @@ pub(crate) struct WorkerProxy {
     heartbeats: Vec<u64>,
     /// The message that shuts the worker down, once it was sent to the worker.
     shutdown: Option<u64>,
-    checkpoints: Checkpoints,
+    pub(super) checkpoints: Checkpoints,
     replacement: Replacement,
 }
 
@@ -482,11 +482,6 @@ impl WorkerProxy {
     pub(crate) fn kill(&mut self) {
         self.process.kill();
         self.checkpoints.end();
-    }
-
-    #[cfg(test)]
-    pub(crate) fn pretend_snapshot(&mut self) {
-        self.checkpoints.pretend();
     }
 }
 

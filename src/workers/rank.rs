@@ -109,7 +109,7 @@ impl Relay {
     /// they have ended.
     #[cfg(test)]
     pub(crate) fn simulate(mut self, wait: impl FnOnce()) {
-        self.workers.iter_mut().for_each(WorkerProxy::pretend_snapshot);
+        self.workers.iter_mut().for_each(|worker| worker.checkpoints.pretend());
         match self.pass_on(false) {
             Ok(()) => {
                 wait();

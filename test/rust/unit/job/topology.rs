@@ -15,9 +15,10 @@ fn verdict(hellos: &[Hello]) -> Result<Topology> {
 #[test]
 fn a_record_survives_the_wire() {
     let numbers = Hello { devices: 2, processes: 3, spawners: 4, pid: 5, memory: 6, node: 7, ..hello(Role::Device) };
-    let doorbell = Hello { doorbell: (8, 9), megahertz: 10, cores: vec![0, 1, 5], ..numbers };
+    let doorbell = Hello { doorbell: (8, 9), cores: vec![0, 1, 5], ..numbers };
     let text = |text: &str| text.to_string();
-    let mut h = Hello { host: text("a"), vendor: text("Somebody"), processor: text("A processor"), ..doorbell };
+    let processor = node::Processor { vendor: text("Somebody"), name: text("A processor"), megahertz: 10 };
+    let mut h = Hello { host: text("a"), processor, ..doorbell };
     assert_eq!(Hello::decode(&h.encode()).unwrap(), h);
     h.host = "ä".repeat(100);
     assert_eq!(Hello::decode(&h.encode()).unwrap().host, "ä".repeat(32));
@@ -70,9 +71,18 @@ fn jobs_that_do_not_work_say_why() {
     };
     says(&[d.clone(), d.clone()], "no program");
     says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
-    says(&[Hello { version: "0.0.9".into(), ..d.clone() }, h.clone()], "0.0.9");
-    says(&[Hello { protocol: 999, ..d.clone() }, h.clone()], "protocol 999");
     says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");
     says(&[Hello { page_size: 65536, ..d.clone() }, h], "page size 65536");
     assert!(Topology::of(&[Hello::decode(&[0; HELLO_LEN]), Ok(d)]).is_err());
+}
+
+#[test]
+fn other_builds_are_refused() {
+    // The protocol and the version follow the magic number, in this and every other version.
+    for (at, bytes, text) in [(8, &999u32.to_le_bytes()[..], "protocol 999"), (12, b"0.0.9\0", "omptarget-mpi 0.0.9")] {
+        let mut record = hello(Role::Device).encode();
+        record[at..at + bytes.len()].copy_from_slice(bytes);
+        let e = Topology::of(&[Hello::decode(&record), Ok(hello(Role::Host))]).unwrap_err().to_string();
+        assert!(e.contains(text), "{e}");
+    }
 }

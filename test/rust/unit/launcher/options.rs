@@ -12,7 +12,10 @@ fn the_table_is_sound() {
 #[test]
 fn what_follows_the_program_is_the_programs() {
     let o = Options::parse_from(["llvm-offload-mpirun", "-n", "2", "./p", "-n", "3", "--", "--help"]);
-    assert_eq!((o.devices, o.command), (Some(2), ["./p", "-n", "3", "--", "--help"].map(OsString::from).to_vec()));
+    assert_eq!(
+        (o.placement.devices, o.command),
+        (Some(2), ["./p", "-n", "3", "--", "--help"].map(OsString::from).to_vec())
+    );
     let o = Options::parse_from(["llvm-offload-mpirun", "--", "-p", "x"]);
     assert_eq!(o.command, ["-p", "x"]);
     assert!(Options::try_parse_from(["llvm-offload-mpirun"]).is_err());
