@@ -4,8 +4,12 @@
 //! The receiver executes what it receives at once. Before it calls a kernel it marks that in the
 //! [`ReceiverToken`]. If the kernel has not returned after some tens of microseconds, the watching
 //! thread takes the token and receives instead. Thus a short kernel costs no hand-over, and a long one
-//! delays no message. A thread that finds the token taken after a kernel finishes its message and
-//! becomes idle.
+//! delays no message.
+//!
+//! Each thread that runs kernels is a root of libomp, with a team whose threads spin after a kernel. So a thread
+//! that finds the token taken after a kernel takes it back, and the next kernel finds its team on the same cores.
+//! If the receiver does not offer it, because it runs a kernel itself, the thread finishes its message and becomes
+//! idle.
 
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
@@ -24,6 +28,8 @@ use std::time::{Duration, Instant};
 const WATCH: Duration = Duration::from_micros(50);
 /// The watching thread sleeps when nothing has run for this long.
 const REST: Duration = Duration::from_millis(5);
+/// How often a thread looks for an offer of the token: for longer than the receiver polls once.
+const LOOKS: u32 = 200;
 /// Minimum time between two moves of a thread off the core that it shares with the host.
 const LEAVE: Duration = Duration::from_millis(1);
 
@@ -42,6 +48,8 @@ pub(super) struct Pool {
     /// Idle threads that sleep.
     resting: Mutex<Vec<Thread>, { order::LEAF }>,
     watched: AtomicBool,
+    /// Threads in long actions that have lost the token.
+    away: AtomicUsize,
     /// When a thread last left the host's core.
     left: Mutex<Option<Instant>, { order::LEAF }>,
 }
@@ -153,8 +161,37 @@ impl Pool {
     pub fn long<R>(&self, me: &mut Me, action: impl FnOnce() -> R) -> R {
         let token = if me.receiving { self.token.begin_long() } else { 0 };
         let result = action();
-        me.receiving = me.receiving && self.token.end_long(token);
+        if me.receiving && !self.token.end_long(token) {
+            me.receiving = self.take_back();
+        }
         result
+    }
+
+    #[cold]
+    fn take_back(&self) -> bool {
+        let taken = (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            self.token.take_offered()
+        });
+        self.away.fetch_sub(1, Ordering::Relaxed);
+        taken
+    }
+
+    /// True if another thread is in a long action that began when it was the receiver.
+    #[inline]
+    pub fn stands_in(&self) -> bool {
+        self.away.load(Ordering::Relaxed) > 0
+    }
+
+    /// Pauses the receiver. If it stands in for another thread, that one may take the token back: `me` says so.
+    #[inline]
+    pub fn pause(&self, me: &mut Me, pause: impl FnOnce()) {
+        if !self.stands_in() {
+            return pause();
+        }
+        let offer = self.token.offer();
+        pause();
+        me.receiving = self.token.retract(offer);
     }
 
     /// True if a thread could replace the receiver.
@@ -189,7 +226,7 @@ impl Pool {
             let state = self.token.look();
             if state != last {
                 (last, since) = (state, Instant::now());
-            } else if self.token.take_over(state) {
+            } else if self.take_over(state) {
                 return true;
             } else if since.elapsed() > REST {
                 self.token.rest(state, || self.none_ready());
@@ -197,6 +234,16 @@ impl Pool {
             }
             std::thread::sleep(WATCH);
         }
+    }
+
+    fn take_over(&self, state: u64) -> bool {
+        // Before the receiver can find out.
+        self.away.fetch_add(1, Ordering::Relaxed);
+        let taken = self.token.take_over(state);
+        if !taken {
+            self.away.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Wakes idle threads if messages are ready.
@@ -265,6 +312,7 @@ impl Pool {
         self.resting.lock().clear();
         self.token.reset();
         self.watched.store(false, Ordering::Relaxed);
+        self.away.store(0, Ordering::Relaxed);
         self.idle_threads.store(0, Ordering::Relaxed);
         self.first()
     }

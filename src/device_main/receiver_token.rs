@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The receiver token: its owner receives. While the owner is in a long action, the watching thread
-//! may take the token.
+//! The receiver token: its owner receives. While the owner is in a long action, the watching thread may take the
+//! token. That thread offers it while it waits, so that the first one can take it back.
 //!
-//! The state is odd during a long action of the owner and even otherwise. Only the owner makes it
-//! odd; the thread that makes it even again is the owner. `test/rust/models.rs` checks this.
+//! `test/rust/models.rs` checks this.
 
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, park};
 
-/// Decides which thread receives. The state changes with each step.
+/// What the owner does, in the lowest bits of the state. The bits above count long actions and changes of owner.
+const DOES: u64 = 3;
+const LONG: u64 = 1;
+const OFFERED: u64 = 2;
+
+/// The state of a new owner, or of one that has ended a long action.
+fn next(state: u64) -> u64 {
+    (state | DOES) + 1
+}
+
+/// Decides which thread receives. Only the owner begins a long action or offers the token; the thread that ends
+/// either is the owner.
 #[derive(Debug, Default)]
 pub struct ReceiverToken {
     state: AtomicU64,
@@ -19,7 +29,7 @@ impl ReceiverToken {
     /// The receiver starts a long action; pass the result to [`ReceiverToken::end_long`].
     #[inline]
     pub fn begin_long(&self) -> u64 {
-        let state = self.state.load(Ordering::Relaxed) + 1;
+        let state = self.state.load(Ordering::Relaxed) | LONG;
         // SeqCst pairs with `rest`: either it sees the state, or this thread sees that it rests.
         self.state.store(state, Ordering::SeqCst);
         if self.watcher_rests.load(Ordering::SeqCst)
@@ -33,20 +43,44 @@ impl ReceiverToken {
     /// Ends a long action; true if its thread still owns the token.
     #[inline]
     pub fn end_long(&self, state: u64) -> bool {
-        self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.change(state, next(state))
+    }
+
+    /// The receiver offers the token; pass the result to [`ReceiverToken::retract`].
+    pub fn offer(&self) -> u64 {
+        let state = self.state.load(Ordering::Relaxed);
+        self.state.store(state | OFFERED, Ordering::Release);
+        state
+    }
+
+    /// Ends an offer; true if its thread still owns the token.
+    pub fn retract(&self, state: u64) -> bool {
+        self.change(state | OFFERED, state)
+    }
+
+    /// Takes the token if it is offered; true on success.
+    pub fn take_offered(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        state & OFFERED != 0 && self.change(state, next(state))
+    }
+
+    #[inline]
+    fn change(&self, from: u64, to: u64) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     pub fn begin_watch(&self) {
         *self.watcher.lock() = Some(current());
     }
 
+    /// The state, without offers.
     pub fn look(&self) -> u64 {
-        self.state.load(Ordering::SeqCst)
+        self.state.load(Ordering::SeqCst) & !OFFERED
     }
 
     /// Takes the token if the receiver is still in the same long action; true on success.
     pub fn take_over(&self, state: u64) -> bool {
-        state % 2 == 1 && self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        state & LONG != 0 && self.change(state, next(state))
     }
 
     /// The watching thread sleeps until a long action begins or [`ReceiverToken::wake_watcher`] is

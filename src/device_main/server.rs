@@ -240,7 +240,12 @@ impl<B: Backend> Serve for Server<B> {
                 }
                 Progress::None => {}
             }
-            backoff.pause(host.link().has_bulk());
+            // The other thread's kernel uses all cores.
+            backoff.hurry(pool.stands_in());
+            pool.pause(me, || backoff.pause(host.link().has_bulk()));
+            if !me.receiving {
+                return;
+            }
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(LOOKS) || backoff.is_long() {
                 self.poll_housekeeping(&backoff);

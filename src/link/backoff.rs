@@ -35,6 +35,9 @@ const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::fr
 /// transfer that waits for a kernel on the other side.
 const BULK_PATIENCE: Duration = Duration::from_millis(10);
 
+/// Polls of a thread in a hurry to leave its core: about as long as a short region takes.
+const HURRIED_SPINS: u32 = 150;
+
 /// One wait for an event.
 #[derive(Debug)]
 pub struct Backoff<'a> {
@@ -44,12 +47,13 @@ pub struct Backoff<'a> {
     doorbell: Option<&'a Doorbell>,
     /// The result of [`Doorbell::announce`].
     announced: Option<u32>,
+    hurried: bool,
 }
 
 impl<'a> Backoff<'a> {
     /// Starts a wait. The event rings `doorbell`, if there is one.
     pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
-        Backoff { spins: 0, pace, since: None, doorbell, announced: None }
+        Backoff { spins: 0, pace, since: None, doorbell, announced: None, hurried: false }
     }
 
     /// The event has occurred: the next pause starts another wait.
@@ -73,6 +77,12 @@ impl<'a> Backoff<'a> {
         self.pace.spins = BackoffPolicy::CROWDED_HOST.spins;
     }
 
+    /// Whether another thread needs the core for long. The wait then sleeps soon, if a doorbell ends the sleep.
+    #[inline]
+    pub fn hurry(&mut self, hurried: bool) {
+        self.hurried = hurried && self.doorbell.is_some();
+    }
+
     /// True once the wait has gone beyond spinning.
     pub fn is_long(&self) -> bool {
         self.since.is_some()
@@ -84,7 +94,11 @@ impl<'a> Backoff<'a> {
     }
 
     fn patience(&self, bulk: bool) -> Duration {
-        if bulk { BULK_PATIENCE } else { self.pace.patience }
+        match (bulk, self.hurried) {
+            (true, _) => BULK_PATIENCE,
+            (false, true) => Duration::ZERO,
+            (false, false) => self.pace.patience,
+        }
     }
 
     /// How long this wait has lasted, without its spinning.
@@ -96,7 +110,7 @@ impl<'a> Backoff<'a> {
     /// ring.
     #[inline]
     pub fn pause(&mut self, bulk: bool) {
-        if self.spins < self.pace.spins {
+        if self.spins < if self.hurried { HURRIED_SPINS.min(self.pace.spins) } else { self.pace.spins } {
             self.spins += 1;
             std::hint::spin_loop();
         } else {

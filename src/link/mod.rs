@@ -360,6 +360,11 @@ impl<C> Link<C> {
             let mut outbox = self.outbox.lock();
             outbox.push(job);
             self.outbox_len.store(outbox.len(), Relaxed);
+            drop(outbox);
+            // That thread may have driven for the last time before it sleeps.
+            if let Some(doorbell) = self.doorbells.mine() {
+                doorbell.ring();
+            }
             return Ok(());
         };
         if let Some(e) = &state.broken {

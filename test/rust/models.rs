@@ -382,6 +382,39 @@ fn a_long_kernel_does_not_stop_the_receiving() {
     }
 }
 
+/// A thread that has lost the token in a long kernel takes it back while the other one waits; never do two receive.
+#[test]
+fn the_token_goes_back_while_its_owner_waits() {
+    check(3, || {
+        let threads = Arc::new(Threads::default());
+        let watching = threads.clone();
+        let watcher = thread::spawn(move || {
+            assert!(watching.watch());
+            watching.receive();
+            let offer = watching.token.offer();
+            thread::yield_now();
+            if watching.token.retract(offer) {
+                watching.receive();
+                // It sleeps for ever.
+                watching.token.offer();
+            }
+        });
+        threads.receive();
+        let kernel = threads.token.begin_long();
+        thread::yield_now();
+        if !threads.token.end_long(kernel) {
+            while !threads.token.take_offered() {
+                thread::yield_now();
+            }
+            threads.receive();
+        } else {
+            // For the watching thread to take over.
+            threads.token.begin_long();
+        }
+        watcher.join().unwrap();
+    });
+}
+
 /// Ready work wakes a watching thread that rests.
 #[test]
 fn what_is_ready_does_not_wait_for_a_watcher_that_rests() {
