@@ -59,8 +59,10 @@ pub mod order {
 
     // ---- what the driving thread takes ---------------------------------------------
 
+    /// Messages of a device that nobody waits for (the program's side).
+    pub const UNAWAITED: u8 = 21;
     /// Unanswered messages of a device (the program's side).
-    pub const FLIGHT: u8 = 21;
+    pub const FLIGHT: u8 = 22;
     /// The order of messages (a device's side).
     pub const SCHEDULE: u8 = 21;
     /// Any lock that is held for a moment, and under which no other lock is taken.

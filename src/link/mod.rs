@@ -523,10 +523,15 @@ impl<C> Link<C> {
         Ok(moved)
     }
 
+    /// True if a message may be on its way that only goes on when polled.
+    pub fn has_sends(&self) -> bool {
+        let Some(state) = self.state.try_lock() else { return true };
+        self.outbox_len.load(Relaxed) != 0 || !state.sends.is_empty()
+    }
+
     /// True if no send and no bulk transfer is pending.
     pub fn is_flushed(&self) -> bool {
-        let Some(state) = self.state.try_lock() else { return false };
-        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
+        !self.has_sends() && !self.has_bulk()
     }
 
     /// Ends the transport together with the other ranks. Gives up messages that were received ahead.

@@ -45,6 +45,8 @@ pub(crate) struct Batch {
     queue: u32,
     /// A message of this use of the queue was sent.
     was_sent: bool,
+    /// This use of the queue only copies data of the messages to the device.
+    only_writes: bool,
     /// Empty if nothing was collected.
     message: Vec<u8>,
     /// Bytes of its reads.
@@ -54,7 +56,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(queue: u32) -> Batch {
-        Batch { queue, ..Batch::default() }
+        Batch { queue, only_writes: true, ..Batch::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -73,16 +75,27 @@ impl Batch {
         Head::begin(&mut self.message, self.queue, !self.was_sent);
     }
 
+    /// True if the program gets nothing from this use of the queue, and the queue needs nothing of the program's.
+    pub(crate) fn only_writes(&self) -> bool {
+        self.only_writes
+    }
+
+    /// Orders the message behind another one, which only writes.
+    pub(crate) fn wait_for_write(&mut self, seq: u64) {
+        Writer(&mut self.message).push(Command::Wait { seq });
+    }
+
     /// Appends any command but a launch.
     #[inline]
     pub(crate) fn push(&mut self, command: Command<'_>) {
+        self.only_writes &= matches!(command, Command::Write { .. });
         Writer(&mut self.message).push(command);
     }
 
     /// Appends the launch of a kernel, see [`Writer::launch`].
     #[inline]
     pub(crate) fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>, array: bool) {
-        self.awaited.kernel = kernel;
+        (self.awaited.kernel, self.only_writes) = (kernel, false);
         Writer(&mut self.message).launch(kernel, args, array);
     }
 
@@ -108,7 +121,7 @@ impl Batch {
 
     /// Clears everything before the queue is reused; keeps the memory of its lists.
     pub(crate) fn reset(&mut self) {
-        (self.reply, self.was_sent) = (0, false);
+        (self.reply, self.was_sent, self.only_writes) = (0, false, true);
         self.message.clear();
         let mut targets = std::mem::take(&mut self.awaited.targets);
         targets.clear();

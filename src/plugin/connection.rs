@@ -18,6 +18,7 @@ use crate::link::{Inbox, Link, Peer, Progress, Span};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::wire::command::Command;
 use crate::wire::reply::{Failure, Reply};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
+    /// See [`Connection::has_failed_unseen`].
+    failed_unseen: AtomicBool,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
@@ -61,6 +64,7 @@ impl Connection {
             tracing,
             addresses: OnceLock::new(),
             console: Console::new(ports.len()),
+            failed_unseen: AtomicBool::new(false),
             housekeeping: (0..ports.len()).map(Queue::control).collect(),
             ended_by: OnceLock::new(),
             ports,
@@ -185,7 +189,11 @@ impl Connection {
                 }
             }
             Reply::Failed { seq, failure } => {
-                if !self.ports.answer(port, seq, Err(self.error_of(port, &failure))) {
+                let mut error = self.error_of(port, &failure);
+                if self.ports[port].is_unawaited(seq) {
+                    error = self.unseen(port, error);
+                }
+                if !self.ports.answer(port, seq, Err(error)) {
                     self.protocol_error(from, "a reply without a message");
                 }
             }
@@ -227,6 +235,7 @@ impl Connection {
     pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
         let alive = self.ports[port].alive();
         if alive.is_err() {
+            self.failed_unseen.store(false, Ordering::Relaxed);
             self.finish_output(port);
         }
         alive
@@ -246,6 +255,23 @@ impl Connection {
         // over the same loss before the thread that waits for this kernel reports it.
         self.console.say(port, &log::error_text(&error));
         Error::Reported
+    }
+
+    /// The same for a message that nobody waits for: the device is lost, and the next call on it writes why.
+    #[cold]
+    fn unseen(&self, port: usize, error: Error) -> Error {
+        if let Error::Text(_) = error
+            && self.ports[port].lose()
+        {
+            self.console.say(port, &log::error_text(error.context("a copy to the device")));
+        }
+        self.failed_unseen.store(true, Ordering::Relaxed);
+        Error::Reported
+    }
+
+    /// True if a message failed that nobody waited for, and no call has failed since.
+    pub(crate) fn has_failed_unseen(&self) -> bool {
+        self.failed_unseen.load(Ordering::Relaxed)
     }
 
     #[cold]

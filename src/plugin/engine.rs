@@ -77,11 +77,47 @@ impl Engine {
         if !open.batch().has_room(command, reply) {
             self.flush(queue, open)?;
         }
-        let batch = open.batch();
-        if batch.is_empty() {
-            batch.begin(self.connection.link.buffer());
+        if open.batch().is_empty() {
+            open.batch().begin(self.connection.link.buffer());
+            if !self.port(queue.port()).unawaited.is_empty() {
+                self.order_behind_writes(queue, open, (command, reply))?;
+            }
         }
-        Ok(batch)
+        Ok(open.batch())
+    }
+
+    /// Orders the message that a queue begins behind those that nobody waits for.
+    #[cold]
+    fn order_behind_writes(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
+        let port = self.port(queue.port());
+        let before = port.unawaited.before(queue, &mut open.seen, |seq| port.is_complete(seq));
+        let batch = open.batch();
+        before.into_iter().for_each(|seq| batch.wait_for_write(seq));
+        if !batch.has_room(room.0, room.1) {
+            self.flush(queue, open)?;
+            open.batch().begin(self.connection.link.buffer());
+        }
+        Ok(())
+    }
+
+    /// Lets the devices execute what a queue has sent, without waiting for it: it only writes. Returns once MPI
+    /// needs no more polls to send it.
+    pub(crate) fn leave_unawaited(&self, queue: &Arc<Queue>, last: u64) -> Result<()> {
+        let port = self.port(queue.port());
+        if last != 0 && !port.is_complete(last) {
+            port.unawaited.add(queue, last);
+        }
+        self.connection.drive()?;
+        if self.connection.link.has_sends() { self.wait_until(None, &|| !self.connection.link.has_sends()) } else { Ok(()) }
+    }
+
+    /// Waits for the messages that nobody waited for.
+    pub(crate) fn settle_writes(&self) -> Result<()> {
+        let settled = |port: &Port| {
+            port.unawaited.forget_complete(|seq| port.is_complete(seq));
+            port.unawaited.is_empty() || port.alive().is_err()
+        };
+        self.wait_until(None, &|| self.connection.ports.iter().all(settled))
     }
 
     /// Adds a command of bounded length to what a queue collects.

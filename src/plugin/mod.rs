@@ -29,6 +29,7 @@ pub(crate) mod start;
 mod tags;
 mod trace;
 mod transfer;
+mod unawaited;
 mod wait;
 
 use crate::base::lock::{Mutex, order};
@@ -205,6 +206,7 @@ impl Plugin {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
+        shutdown::settle(&self.engine);
         let trace = self.trace.lock().take();
         if trace.is_none() && shutdown::may_leave(&self.engine.connection) {
             shutdown::leave(&self.engine);

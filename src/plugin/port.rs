@@ -6,6 +6,7 @@ use super::arena::Arena;
 use super::batch::Batch;
 use super::flight::{Flight, Sent};
 use super::queue::Queue;
+use super::unawaited::Unawaited;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::debug;
@@ -24,6 +25,7 @@ pub(crate) struct Port {
     /// "device 0 (rank 0 on host a)".
     pub(crate) name: String,
     pub(super) flight: Mutex<Flight, { order::FLIGHT }>,
+    pub(super) unawaited: Unawaited,
     in_flight: AtomicUsize,
     lost: AtomicBool,
     pub(crate) arena: Mutex<Arena, { order::ARENA }>,
@@ -41,6 +43,7 @@ impl Port {
             worker,
             name,
             flight: Mutex::default(),
+            unawaited: Unawaited::default(),
             in_flight: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             arena: Mutex::new(Arena::new(0..0)),
@@ -118,6 +121,14 @@ impl Port {
     /// True if message `seq`, which was sent, is complete, with its answer and all its data.
     pub(crate) fn is_complete(&self, seq: u64) -> bool {
         self.flight.lock().is_complete(seq)
+    }
+
+    /// True if nobody waits for message `seq`.
+    pub(crate) fn is_unawaited(&self, seq: u64) -> bool {
+        let flight = self.flight.lock();
+        let queue = flight.unanswered(seq).map(|sent| sent.queue.clone());
+        drop(flight);
+        queue.is_some_and(|queue| self.unawaited.contains(&queue, seq))
     }
 
     pub(crate) fn in_flight(&self) -> usize {

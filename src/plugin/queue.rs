@@ -46,6 +46,8 @@ pub(crate) struct Open {
     events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
     pub(super) last: u64,
+    /// The last of the messages that nobody waits for, by its stamp, that this queue is ordered behind.
+    pub(super) seen: u64,
     /// The queues that receive its copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
     pub(super) trace: QueueTrace,

@@ -139,21 +139,33 @@ impl Queues {
     }
 
     fn flush_and_wait(&self, queue: &Arc<Queue>) -> Result<()> {
-        let sent = self.flush(queue);
+        let sent = self.flush_and_look(queue);
         // Read the clock after sending: the device is already at work.
         let since = self.engine.tracing().on.then(clock::now);
-        let waited = sent.and_then(|()| self.engine.wait(queue));
+        let waited = sent.and_then(|unawaited| match unawaited {
+            Some(last) => self.engine.leave_unawaited(queue, last),
+            None => self.engine.wait(queue),
+        });
         if let Some(since) = since {
             self.note_wait(queue, (since, clock::now()), true);
         }
         waited
     }
 
-    /// Sends what was collected. Releases the queue and returns true if all of it is complete.
+    /// Sends what was collected. Returns the last message of a queue that only writes: nobody waits for it.
+    fn flush_and_look(&self, queue: &Arc<Queue>) -> Result<Option<u64>> {
+        let mut open = queue.open();
+        self.engine.flush(queue, &mut open)?;
+        Ok(open.batch().only_writes().then_some(open.last))
+    }
+
+    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if it only writes.
     pub(crate) fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
-        self.flush(queue)?;
+        let unawaited = self.flush_and_look(queue)?;
         self.engine.poll()?;
-        if !self.engine.is_done(queue) {
+        if let Some(last) = unawaited {
+            self.engine.leave_unawaited(queue, last)?;
+        } else if !self.engine.is_done(queue) {
             self.engine.note_idle_poll();
             return Ok(false);
         }

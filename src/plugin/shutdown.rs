@@ -29,6 +29,20 @@ pub(crate) fn may_leave(connection: &Connection) -> bool {
     ending::status() != Some(0) || ((ending::holds() || connection.ports.is_busy()) && pmi::leaves_with_success())
 }
 
+/// Waits for what the program did not wait for. If that fails, nobody else reports it.
+pub(crate) fn settle(engine: &Engine) {
+    let settled = engine.settle_writes();
+    let connection = &engine.connection;
+    if connection.has_failed_unseen() {
+        (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+        connection.abort(1);
+    }
+    if let Err(Error::Text(text)) = settled {
+        log::error(text);
+        connection.abort(1);
+    }
+}
+
 /// Leaves the devices, which exit when this process does.
 pub(crate) fn leave(engine: &Engine) {
     engine.connection.begin_end();
