@@ -261,17 +261,18 @@ impl<B: Backend> Interpreter<B> {
         let slot = me.slot;
         self.running.enter(slot, work);
         backend.enter(slot, launch.kernel, self.kernel_time.is_some());
-        let (outcome, ran) = pool.long(me, || {
+        let (outcome, ran, mut work) = pool.long(me, || {
             // Pairs with `give_up`: either that finds this kernel, or this thread sees `lost`.
             fence(Ordering::SeqCst);
             let outcome = if self.is_lost() { Ok(()) } else { backend.run(launch) };
             let ran = begin.map(|begin| (begin, clock::now()));
             output::flush_stdio();
-            (outcome, ran)
+            backend.leave(slot);
+            // None if another kernel crashed: the host then knows that this one failed too. The receiver must not
+            // stop, and this thread may become the receiver again after this.
+            let Some(work) = self.running.leave(slot) else { park() };
+            (outcome, ran, work)
         });
-        backend.leave(slot);
-        // None if another kernel crashed: the host then knows that this one failed too.
-        let Some(mut work) = self.running.leave(slot) else { park() };
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
             message.done(trace, head, Kind::Kernel, launch.kernel, ran);

@@ -90,7 +90,7 @@ impl<'a> Backoff<'a> {
 
     /// True if the next [`Backoff::pause`] may sleep.
     pub fn will_sleep(&self, bulk: bool) -> bool {
-        self.elapsed() >= self.patience(bulk)
+        self.is_long() && self.elapsed() >= self.patience(bulk)
     }
 
     fn patience(&self, bulk: bool) -> Duration {

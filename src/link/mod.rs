@@ -174,6 +174,13 @@ struct Bulk<C> {
     completion: C,
 }
 
+/// A send of a message, or of a frame of it; the last frame has the message's buffer.
+struct Sending {
+    request: Request,
+    buffer: Vec<u8>,
+    to: usize,
+}
+
 enum Submission<C> {
     Message { to: usize, bytes: Vec<u8> },
     Bulk(Bulk<C>),
@@ -183,8 +190,8 @@ struct State<C> {
     transport: Box<dyn Transport>,
     /// Receives posted for messages, oldest first.
     posted: VecDeque<(Request, Vec<u8>)>,
-    /// Sends in flight with the buffers they read, oldest first. The last frame of a message has its buffer.
-    sends: VecDeque<(Request, Vec<u8>)>,
+    /// Sends in flight, oldest first.
+    sends: VecDeque<Sending>,
     bulk: Vec<Bulk<C>>,
     broken: Option<Error>,
     /// By rank, the beginning of a message that arrives in frames.
@@ -399,10 +406,10 @@ impl<C> Link<C> {
                     // untouched until the requests of all frames are done; or it is never freed.
                     match unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), len) } {
                         Ok(request) if len < frame => {
-                            state.sends.push_back((request, bytes));
+                            state.sends.push_back(Sending { request, buffer: bytes, to });
                             break;
                         }
-                        Ok(request) => state.sends.push_back((request, Vec::new())),
+                        Ok(request) => state.sends.push_back(Sending { request, buffer: Vec::new(), to }),
                         Err(e) => {
                             // The transport may read earlier frames from it as long as MPI runs.
                             std::mem::forget(bytes);
@@ -446,13 +453,13 @@ impl<C> Link<C> {
         state.post(&mut inbox.read)?;
         self.rounds.store(self.rounds.load(Relaxed).wrapping_add(1), Relaxed);
         let mut progress = Progress::None;
-        while let Some((request, _)) = state.sends.front_mut() {
+        while let Some(send) = state.sends.front_mut() {
             // SAFETY: made by this transport; it leaves the list when it is done, and the link is
             // broken if it fails.
-            if unsafe { state.transport.test(request) }?.is_none() {
+            if unsafe { state.transport.test(&mut send.request) }?.is_none() {
                 break;
             }
-            let (_, buffer) = state.sends.pop_front().expect("there is a front");
+            let Sending { buffer, .. } = state.sends.pop_front().expect("there is a front");
             if state.spares.len() >= OWN_SPARE_BUFFERS {
                 self.recycle(buffer);
             } else if buffer.capacity() > 0 {
@@ -523,15 +530,16 @@ impl<C> Link<C> {
         Ok(moved)
     }
 
-    /// True if a message may be on its way that only goes on when polled.
-    pub fn has_sends(&self) -> bool {
+    /// True if the transport has taken all messages to a rank, or if another thread makes progress.
+    pub fn is_sent(&self, rank: usize) -> bool {
         let Some(state) = self.state.try_lock() else { return true };
-        self.outbox_len.load(Relaxed) != 0 || !state.sends.is_empty()
+        self.outbox_len.load(Relaxed) == 0 && !state.sends.iter().any(|send| send.to == rank)
     }
 
     /// True if no send and no bulk transfer is pending.
     pub fn is_flushed(&self) -> bool {
-        !self.has_sends() && !self.has_bulk()
+        let Some(state) = self.state.try_lock() else { return false };
+        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
     }
 
     /// Ends the transport together with the other ranks. Gives up messages that were received ahead.

@@ -18,7 +18,6 @@ use crate::link::{Inbox, Link, Peer, Progress, Span};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::wire::command::Command;
 use crate::wire::reply::{Failure, Reply};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -47,8 +46,6 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
-    /// See [`Connection::has_failed_unseen`].
-    failed_unseen: AtomicBool,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
@@ -64,7 +61,6 @@ impl Connection {
             tracing,
             addresses: OnceLock::new(),
             console: Console::new(ports.len()),
-            failed_unseen: AtomicBool::new(false),
             housekeeping: (0..ports.len()).map(Queue::control).collect(),
             ended_by: OnceLock::new(),
             ports,
@@ -190,10 +186,14 @@ impl Connection {
             }
             Reply::Failed { seq, failure } => {
                 let mut error = self.error_of(port, &failure);
-                if self.ports[port].is_unawaited(seq) {
+                // Until the queue has the error: it may be left to itself at this moment.
+                let unawaited = self.ports[port].unawaited.lock();
+                if self.ports[port].flight.lock().unanswered(seq).is_some_and(|s| unawaited.contains(&s.queue, seq)) {
                     error = self.unseen(port, error);
                 }
-                if !self.ports.answer(port, seq, Err(error)) {
+                let fits = self.ports.answer(port, seq, Err(error));
+                drop(unawaited);
+                if !fits {
                     self.protocol_error(from, "a reply without a message");
                 }
             }
@@ -235,7 +235,7 @@ impl Connection {
     pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
         let alive = self.ports[port].alive();
         if alive.is_err() {
-            self.failed_unseen.store(false, Ordering::Relaxed);
+            self.ports[port].note_failed_call();
             self.finish_output(port);
         }
         alive
@@ -265,13 +265,8 @@ impl Connection {
         {
             self.console.say(port, &log::error_text(error.context("a copy to the device")));
         }
-        self.failed_unseen.store(true, Ordering::Relaxed);
+        self.ports[port].fail_unseen();
         Error::Reported
-    }
-
-    /// True if a message failed that nobody waited for, and no call has failed since.
-    pub(crate) fn has_failed_unseen(&self) -> bool {
-        self.failed_unseen.load(Ordering::Relaxed)
     }
 
     #[cold]

@@ -16,7 +16,7 @@ use crate::link::{Link, Progress};
 use crate::wire::command::{COMMAND_MAX, Command};
 use std::cell::OnceCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The connection to the devices, and how threads wait for it.
 pub(crate) struct Engine {
@@ -74,50 +74,56 @@ impl Engine {
         command: usize,
         reply: usize,
     ) -> Result<&'a mut Batch> {
+        self.make_room(queue, open, command, reply)?;
+        if self.port(queue.port()).unawaited.added() != open.seen && queue.id != CONTROL {
+            self.order_behind_writes(queue, open, (command, reply))?;
+        }
+        Ok(open.batch())
+    }
+
+    /// Orders what a queue collects from here on behind the messages that nobody waits for.
+    #[cold]
+    fn order_behind_writes(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
+        let port = self.port(queue.port());
+        let before = port.unawaited.before(queue, &mut open.seen, |seq| port.is_complete(seq));
+        for seq in before {
+            self.make_room(queue, open, COMMAND_MAX, 0)?;
+            open.batch().wait_for_write(seq);
+        }
+        self.make_room(queue, open, room.0, room.1)
+    }
+
+    /// Sends what was collected if there is no room for a command of this length and for its part of the reply, and
+    /// begins a message if there is none.
+    #[inline]
+    fn make_room(&self, queue: &Arc<Queue>, open: &mut Open, command: usize, reply: usize) -> Result<()> {
         if !open.batch().has_room(command, reply) {
             self.flush(queue, open)?;
         }
         if open.batch().is_empty() {
             open.batch().begin(self.connection.link.buffer());
-            if !self.port(queue.port()).unawaited.is_empty() {
-                self.order_behind_writes(queue, open, (command, reply))?;
-            }
-        }
-        Ok(open.batch())
-    }
-
-    /// Orders the message that a queue begins behind those that nobody waits for.
-    #[cold]
-    fn order_behind_writes(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
-        let port = self.port(queue.port());
-        let before = port.unawaited.before(queue, &mut open.seen, |seq| port.is_complete(seq));
-        let batch = open.batch();
-        before.into_iter().for_each(|seq| batch.wait_for_write(seq));
-        if !batch.has_room(room.0, room.1) {
-            self.flush(queue, open)?;
-            open.batch().begin(self.connection.link.buffer());
         }
         Ok(())
     }
 
-    /// Lets the devices execute what a queue has sent, without waiting for it: it only writes. Returns once MPI
-    /// needs no more polls to send it.
+    /// Leaves what a queue has sent, up to message `last`, to the device: it only writes. Returns once MPI has taken
+    /// the data.
     pub(crate) fn leave_unawaited(&self, queue: &Arc<Queue>, last: u64) -> Result<()> {
         let port = self.port(queue.port());
-        if last != 0 && !port.is_complete(last) {
-            port.unawaited.add(queue, last);
+        if last != 0 {
+            port.unawaited.add(queue, last, |seq| port.is_complete(seq));
         }
         self.connection.drive()?;
-        if self.connection.link.has_sends() { self.wait_until(None, &|| !self.connection.link.has_sends()) } else { Ok(()) }
+        self.wait_until(None, &|| self.connection.link.is_sent(port.rank))
     }
 
-    /// Waits for the messages that nobody waited for.
-    pub(crate) fn settle_writes(&self) -> Result<()> {
-        let settled = |port: &Port| {
-            port.unawaited.forget_complete(|seq| port.is_complete(seq));
-            port.unawaited.is_empty() || port.alive().is_err()
-        };
-        self.wait_until(None, &|| self.connection.ports.iter().all(settled))
+    /// Waits, for `patience` at most, for the messages that nobody waited for.
+    pub(crate) fn settle_writes(&self, patience: Duration) -> Result<()> {
+        let since = Instant::now();
+        let left: Vec<_> = self.connection.ports.iter().map(|port| (port, port.unawaited.lock().numbers())).collect();
+        let settled =
+            |(port, left): &(&Port, Vec<u64>)| port.alive().is_err() || left.iter().all(|&seq| port.is_complete(seq));
+        self.wait_until(None, &|| left.iter().all(settled) || since.elapsed() > patience)
     }
 
     /// Adds a command of bounded length to what a queue collects.

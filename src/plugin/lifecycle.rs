@@ -211,7 +211,6 @@ fn finish_if_unused() {
     if !REGISTERED.lock().iter().any(|r| r.needs_devices)
         && let Some(plugin) = usable()
     {
-        shutdown::settle(&plugin.engine);
         hold_others();
         plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
     }

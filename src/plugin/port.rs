@@ -26,6 +26,7 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(super) flight: Mutex<Flight, { order::FLIGHT }>,
     pub(super) unawaited: Unawaited,
+    failed_unseen: AtomicBool,
     in_flight: AtomicUsize,
     lost: AtomicBool,
     pub(crate) arena: Mutex<Arena, { order::ARENA }>,
@@ -44,6 +45,7 @@ impl Port {
             name,
             flight: Mutex::default(),
             unawaited: Unawaited::default(),
+            failed_unseen: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             arena: Mutex::new(Arena::new(0..0)),
@@ -123,12 +125,20 @@ impl Port {
         self.flight.lock().is_complete(seq)
     }
 
-    /// True if nobody waits for message `seq`.
-    pub(crate) fn is_unawaited(&self, seq: u64) -> bool {
-        let flight = self.flight.lock();
-        let queue = flight.unanswered(seq).map(|sent| sent.queue.clone());
-        drop(flight);
-        queue.is_some_and(|queue| self.unawaited.contains(&queue, seq))
+    /// A message failed that nobody waits for.
+    pub(crate) fn fail_unseen(&self) {
+        self.failed_unseen.store(true, Ordering::Relaxed);
+    }
+
+    /// True if a message failed that nobody waited for, and no call has failed since.
+    pub(crate) fn has_failed_unseen(&self) -> bool {
+        self.failed_unseen.load(Ordering::Relaxed)
+    }
+
+    /// A call on the device fails.
+    #[cold]
+    pub(crate) fn note_failed_call(&self) {
+        self.failed_unseen.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn in_flight(&self) -> usize {

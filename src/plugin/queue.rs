@@ -34,6 +34,8 @@ pub(crate) struct Queue {
     open: Mutex<Open, { order::OPEN }>,
     /// Messages and transfers that are not complete.
     pub(super) pending: Pending,
+    /// The last wait for it was long enough for a kernel that needs the cores of this node.
+    pub(super) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Open {
     events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
     pub(super) last: u64,
-    /// The last of the messages that nobody waits for, by its stamp, that this queue is ordered behind.
+    /// How many of the messages that nobody waits for this queue is ordered behind.
     pub(super) seen: u64,
     /// The queues that receive its copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
@@ -125,6 +127,7 @@ impl Queue {
             port,
             open: Mutex::new(open),
             pending: Pending::default(),
+            waited_long: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
         })

@@ -35,7 +35,7 @@ impl Queues {
         self.engine.connection.check_alive(self.number)
     }
 
-    /// An idle queue, or a new one.
+    /// A queue that is not in use, or a new one.
     pub(crate) fn queue(&self) -> Arc<Queue> {
         let idle = self.idle.lock().pop();
         idle.unwrap_or_else(|| self.new_queue())
@@ -46,7 +46,7 @@ impl Queues {
         Queue::new(&self.ids, self.number)
     }
 
-    /// Keeps an idle queue for reuse.
+    /// Keeps a queue for reuse; the device may still execute what it has sent.
     pub(crate) fn release(&self, queue: Arc<Queue>) {
         let mut open = queue.open();
         if open.trace.is_long() {
@@ -195,9 +195,13 @@ impl Queues {
 
     /// Returns the queue's failure, if any, and then loses the device.
     fn result_of(&self, queue: &Queue) -> Result<()> {
-        let Some(e) = queue.take_failure() else { return Ok(()) };
+        let port = self.port();
+        let failure = queue.take_failure().or_else(|| port.has_failed_unseen().then_some(Error::Reported));
+        let Some(e) = failure else { return Ok(()) };
         // The program was promised results that it will not get.
-        self.port().lose();
+        port.lose();
+        port.note_failed_call();
+        self.engine.connection.finish_output(self.number);
         Err(e)
     }
 

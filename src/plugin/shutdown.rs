@@ -4,6 +4,7 @@
 use super::connection::Connection;
 use super::ending;
 use super::engine::Engine;
+use super::port::Port;
 use super::queue::Queue;
 use crate::base::{Error, log};
 use crate::job::bootstrap::{Launcher, launcher};
@@ -31,9 +32,9 @@ pub(crate) fn may_leave(connection: &Connection) -> bool {
 
 /// Waits for what the program did not wait for. If that fails, nobody else reports it.
 pub(crate) fn settle(engine: &Engine) {
-    let settled = engine.settle_writes();
+    let settled = engine.settle_writes(LINK_PATIENCE);
     let connection = &engine.connection;
-    if connection.has_failed_unseen() {
+    if connection.ports.iter().any(Port::has_failed_unseen) {
         (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
         connection.abort(1);
     }

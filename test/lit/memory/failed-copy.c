@@ -5,6 +5,10 @@
 // RUN: %clang %s -o %t
 // RUN: %run2 --rc fail %t next 2> %t.err
 // RUN: %line some-error %t.err "a copy to the device: .*device 0 .*4 bytes at 0x[0-9a-f]+ can.t be written"
+// RUN: %run2 --rc fail %t copy 2> %t.err
+// RUN: %line some-error %t.err "a copy to the device"
+// RUN: env OMPTARGET_MPI_STATS=1 %run2 --rc fail %t last 2> %t.err
+// RUN: %line some-error %t.err "a copy to the device"
 // RUN: %run2 --rc fail %t last 2> %t.err
 // RUN: %line some-error %t.err "a copy to the device"
 // REQUIRES: plugin
@@ -28,6 +32,13 @@ int main(int argc, char **argv) {
     ++seven;
     fprintf(stderr, "the region ran\n");
     return 0;
+  }
+  if (!strcmp(argv[1], "copy")) {
+    int *other = omp_target_alloc(sizeof seven, 0);
+    for (int i = 0; i < 1000 && !failed; ++i)
+      failed = omp_target_memcpy(other, &seven, sizeof seven, 0, 0, 0, here);
+    CHECK(failed);
+    return 3;
   }
   return failed;
 }
