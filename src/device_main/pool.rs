@@ -59,6 +59,8 @@ pub(super) struct Me {
     /// Its index in all tables of threads.
     pub slot: usize,
     pub receiving: bool,
+    /// It has lost the token in a long action, and taken it back.
+    pub was_long: bool,
 }
 
 pub(super) trait Serve: Send + Sync + 'static {
@@ -93,7 +95,7 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     pool.idle_threads.fetch_add(1, Ordering::Relaxed);
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
-        let (server, mut me) = (server_of_thread, Me { slot, receiving: false });
+        let (server, mut me) = (server_of_thread, Me { slot, receiving: false, was_long: false });
         server.pool().begun.fetch_add(1, Ordering::Release);
         server.begin(slot);
         server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
@@ -153,7 +155,7 @@ impl Pool {
     fn first(&self) -> Me {
         self.threads.store(1, Ordering::Relaxed);
         self.begun.store(1, Ordering::Relaxed);
-        Me { slot: 0, receiving: true }
+        Me { slot: 0, receiving: true, was_long: false }
     }
 
     /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
@@ -163,6 +165,7 @@ impl Pool {
         let result = action();
         if me.receiving && !self.token.end_long(token) {
             me.receiving = self.take_back();
+            me.was_long = me.receiving;
         }
         result
     }

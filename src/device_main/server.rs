@@ -224,6 +224,10 @@ impl<B: Backend> Serve for Server<B> {
                     // First: no doorbell may ring for a thread that is in a kernel.
                     backoff.reset();
                     self.execute(me, work);
+                    if std::mem::take(&mut me.was_long) {
+                        // The team of a kernel still spins on the other cores.
+                        backoff.give_way();
+                    }
                     continue;
                 }
                 pool.push(work);
@@ -240,8 +244,6 @@ impl<B: Backend> Serve for Server<B> {
                 }
                 Progress::None => {}
             }
-            // The other thread's kernel uses all cores.
-            backoff.hurry(pool.stands_in());
             pool.pause(me, || backoff.pause(host.link().has_bulk()));
             if !me.receiving {
                 return;

@@ -35,8 +35,8 @@ const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::fr
 /// transfer that waits for a kernel on the other side.
 const BULK_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Polls of a thread in a hurry to leave its core: about as long as a short region takes.
-const HURRIED_SPINS: u32 = 150;
+/// Polls of a thread that gives way before it yields.
+const GIVING_WAY: u32 = 10;
 
 /// One wait for an event.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ pub struct Backoff<'a> {
     doorbell: Option<&'a Doorbell>,
     /// The result of [`Doorbell::announce`].
     announced: Option<u32>,
-    hurried: bool,
+    gives_way: bool,
 }
 
 impl<'a> Backoff<'a> {
     /// Starts a wait. The event rings `doorbell`, if there is one.
     pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
-        Backoff { spins: 0, pace, since: None, doorbell, announced: None, hurried: false }
+        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false }
     }
 
     /// The event has occurred: the next pause starts another wait.
@@ -61,6 +61,7 @@ impl<'a> Backoff<'a> {
     pub fn reset(&mut self) {
         self.spins = 0;
         self.since = None;
+        self.gives_way = false;
         self.retract();
     }
 
@@ -77,10 +78,11 @@ impl<'a> Backoff<'a> {
         self.pace.spins = BackoffPolicy::CROWDED_HOST.spins;
     }
 
-    /// Whether another thread needs the core for long. The wait then sleeps soon, if a doorbell ends the sleep.
+    /// Yields almost at once in this wait: the process that is waited for may need this core, because the others are
+    /// taken.
     #[inline]
-    pub fn hurry(&mut self, hurried: bool) {
-        self.hurried = hurried && self.doorbell.is_some();
+    pub fn give_way(&mut self) {
+        self.gives_way = true;
     }
 
     /// True once the wait has gone beyond spinning.
@@ -90,15 +92,11 @@ impl<'a> Backoff<'a> {
 
     /// True if the next [`Backoff::pause`] may sleep.
     pub fn will_sleep(&self, bulk: bool) -> bool {
-        self.is_long() && self.elapsed() >= self.patience(bulk)
+        self.elapsed() >= self.patience(bulk)
     }
 
     fn patience(&self, bulk: bool) -> Duration {
-        match (bulk, self.hurried) {
-            (true, _) => BULK_PATIENCE,
-            (false, true) => Duration::ZERO,
-            (false, false) => self.pace.patience,
-        }
+        if bulk { BULK_PATIENCE } else { self.pace.patience }
     }
 
     /// How long this wait has lasted, without its spinning.
@@ -110,7 +108,7 @@ impl<'a> Backoff<'a> {
     /// ring.
     #[inline]
     pub fn pause(&mut self, bulk: bool) {
-        if self.spins < if self.hurried { HURRIED_SPINS.min(self.pace.spins) } else { self.pace.spins } {
+        if self.spins < if self.gives_way { GIVING_WAY } else { self.pace.spins } {
             self.spins += 1;
             std::hint::spin_loop();
         } else {

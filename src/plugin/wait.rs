@@ -15,7 +15,6 @@ use crate::base::limits::IN_FLIGHT;
 use crate::link::Progress;
 use crate::link::backoff::{Backoff, BackoffPolicy};
 use std::cell::LazyCell;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// How long a message waits at most while [`IN_FLIGHT`] others are not answered. Their kernels may
@@ -25,9 +24,6 @@ const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 const SPINS: u32 = 500;
 /// A longer wait is not a wait for a short region.
 const SHORT: Duration = Duration::from_micros(200);
-
-/// The wait for a kernel that needs the cores: the next one of that queue may do so too.
-const LONG: Duration = Duration::from_micros(500);
 
 /// When a wait began, by its first reading: short waits never read the clock.
 type Start = LazyCell<Instant>;
@@ -51,8 +47,7 @@ impl Waiting {
         done: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut backoff = connection.link.backoff(self.policy);
-        let (since, mut last, mut sleeps) = (Start::new(Instant::now), 0, false);
-        backoff.hurry(queue.is_some_and(|queue| queue.waited_long.load(Relaxed)));
+        let (since, mut last) = (Start::new(Instant::now), 0);
         let pending = queue.map(|queue| &queue.pending);
         while !done() {
             let Some(nth) = self.progress.try_lock() else {
@@ -76,16 +71,9 @@ impl Waiting {
             if gave_way || (last != 0 && nth != last + 1 && since.elapsed() > SHORT) {
                 self.progress.sleep(pending, done, true);
             } else {
-                sleeps = true;
                 backoff.pause(connection.link.has_bulk());
             }
             last = nth;
-        }
-        if let Some(queue) = queue {
-            let is_long = sleeps && since.elapsed() > LONG;
-            if is_long != queue.waited_long.load(Relaxed) {
-                queue.waited_long.store(is_long, Relaxed);
-            }
         }
         if ending::has_begun() {
             ending::hold();
