@@ -38,6 +38,9 @@ const BULK_PATIENCE: Duration = Duration::from_millis(10);
 /// Polls of a thread that gives way before it yields.
 const GIVING_WAY: u32 = 10;
 
+/// A wait of so many polls, or of this time, was for a kernel that may need the cores of this node.
+const LONG: (u32, Duration) = (200, Duration::from_micros(20));
+
 /// One wait for an event.
 #[derive(Debug)]
 pub struct Backoff<'a> {
@@ -48,17 +51,19 @@ pub struct Backoff<'a> {
     /// The result of [`Doorbell::announce`].
     announced: Option<u32>,
     gives_way: bool,
+    was_long: bool,
 }
 
 impl<'a> Backoff<'a> {
     /// Starts a wait. The event rings `doorbell`, if there is one.
     pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
-        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false }
+        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false, was_long: false }
     }
 
     /// The event has occurred: the next pause starts another wait.
     #[inline]
     pub fn reset(&mut self) {
+        self.was_long = self.spins >= LONG.0 || self.elapsed() > LONG.1;
         self.spins = 0;
         self.since = None;
         self.gives_way = false;
@@ -83,6 +88,12 @@ impl<'a> Backoff<'a> {
     #[inline]
     pub fn give_way(&mut self) {
         self.gives_way = true;
+    }
+
+    /// True if the last event took long to occur.
+    #[inline]
+    pub fn was_long(&self) -> bool {
+        self.was_long
     }
 
     /// True once the wait has gone beyond spinning.

@@ -34,6 +34,8 @@ pub(crate) struct Queue {
     open: Mutex<Open, { order::OPEN }>,
     /// Messages and transfers that are not complete.
     pub(super) pending: Pending,
+    /// The last wait for it took as long as a kernel that may need the cores of this node.
+    pub(super) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
 }
@@ -125,6 +127,7 @@ impl Queue {
             port,
             open: Mutex::new(open),
             pending: Pending::default(),
+            waited_long: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
         })

@@ -15,6 +15,7 @@ use crate::base::limits::IN_FLIGHT;
 use crate::link::Progress;
 use crate::link::backoff::{Backoff, BackoffPolicy};
 use std::cell::LazyCell;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// How long a message waits at most while [`IN_FLIGHT`] others are not answered. Their kernels may
@@ -48,6 +49,9 @@ impl Waiting {
     ) -> Result<()> {
         let mut backoff = connection.link.backoff(self.policy);
         let (since, mut last) = (Start::new(Instant::now), 0);
+        if queue.is_some_and(|queue| queue.waited_long.load(Relaxed)) {
+            backoff.give_way();
+        }
         let pending = queue.map(|queue| &queue.pending);
         while !done() {
             let Some(nth) = self.progress.try_lock() else {
@@ -74,6 +78,9 @@ impl Waiting {
                 backoff.pause(connection.link.has_bulk());
             }
             last = nth;
+        }
+        if let Some(queue) = queue.filter(|queue| queue.waited_long.load(Relaxed) != backoff.was_long()) {
+            queue.waited_long.store(backoff.was_long(), Relaxed);
         }
         if ending::has_begun() {
             ending::hold();
