@@ -244,6 +244,10 @@ impl<B: Backend> Serve for Server<B> {
                 }
                 Progress::None => {}
             }
+            if pool.stands_in() {
+                // The other thread's kernel may use all cores.
+                backoff.give_way();
+            }
             pool.pause(me, || backoff.pause(host.link().has_bulk()));
             if !me.receiving {
                 return;
