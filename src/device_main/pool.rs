@@ -240,6 +240,9 @@ impl Pool {
     }
 
     fn take_over(&self, state: u64) -> bool {
+        if !ReceiverToken::is_long(state) {
+            return false;
+        }
         // Before the receiver can find out.
         self.away.fetch_add(1, Ordering::Relaxed);
         let taken = self.token.take_over(state);

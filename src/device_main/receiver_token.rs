@@ -78,9 +78,14 @@ impl ReceiverToken {
         self.state.load(Ordering::SeqCst) & !OFFERED
     }
 
+    /// True if the receiver was in a long action.
+    pub fn is_long(state: u64) -> bool {
+        state & LONG != 0
+    }
+
     /// Takes the token if the receiver is still in the same long action; true on success.
     pub fn take_over(&self, state: u64) -> bool {
-        state & LONG != 0 && self.change(state, next(state))
+        Self::is_long(state) && self.change(state, next(state))
     }
 
     /// The watching thread sleeps until a long action begins or [`ReceiverToken::wake_watcher`] is

@@ -530,9 +530,9 @@ impl<C> Link<C> {
         Ok(moved)
     }
 
-    /// True if the transport has taken all messages to a rank, or if another thread makes progress.
+    /// True if the transport has taken all messages to a rank, or if another thread polls for them.
     pub fn is_sent(&self, rank: usize) -> bool {
-        let Some(state) = self.state.try_lock() else { return true };
+        let Some(state) = self.state.try_lock() else { return self.outbox_len.load(Relaxed) == 0 };
         self.outbox_len.load(Relaxed) == 0 && !state.sends.iter().any(|send| send.to == rank)
     }
 

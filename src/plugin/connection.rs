@@ -185,11 +185,12 @@ impl Connection {
                 }
             }
             Reply::Failed { seq, failure } => {
+                let was_alive = self.ports[port].alive().is_ok();
                 let mut error = self.error_of(port, &failure);
                 // Until the queue has the error: it may be left to itself at this moment.
                 let unawaited = self.ports[port].unawaited.lock();
                 if self.ports[port].flight.lock().unanswered(seq).is_some_and(|s| unawaited.contains(&s.queue, seq)) {
-                    error = self.unseen(port, error);
+                    error = self.unseen(port, error, was_alive);
                 }
                 let fits = self.ports.answer(port, seq, Err(error));
                 drop(unawaited);
@@ -259,13 +260,15 @@ impl Connection {
 
     /// The same for a message that nobody waits for: the device is lost, and the next call on it writes why.
     #[cold]
-    fn unseen(&self, port: usize, error: Error) -> Error {
-        if let Error::Text(_) = error
-            && self.ports[port].lose()
-        {
-            self.console.say(port, &log::error_text(error.context("a copy to the device")));
+    fn unseen(&self, port: usize, error: Error, was_alive: bool) -> Error {
+        if was_alive {
+            if let Error::Text(_) = error {
+                self.console.say(port, &log::error_text(error.context("a copy to the device")));
+            }
+            self.ports[port].fail_unseen();
         }
-        self.ports[port].fail_unseen();
+        // Only now: the call that finds the device lost writes the line.
+        self.ports[port].lose();
         Error::Reported
     }
 

@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Leaves what a queue has sent, up to message `last`, to the device: it only writes. Returns once MPI has taken
-    /// the data.
+    /// the data, or another thread polls for that.
     pub(crate) fn leave_unawaited(&self, queue: &Arc<Queue>, last: u64) -> Result<()> {
         let port = self.port(queue.port());
         if last != 0 {

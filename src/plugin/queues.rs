@@ -118,6 +118,9 @@ impl Queues {
     /// first failure of anything in the queue.
     pub(crate) fn finish(&self, queue: &Arc<Queue>) -> Result<()> {
         self.engine.wait(queue)?;
+        if self.port().has_failed_unseen() {
+            self.check_alive()?;
+        }
         queue.take_failure().map_or(Ok(()), Err)
     }
 

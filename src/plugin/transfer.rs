@@ -198,6 +198,9 @@ impl Memory {
             self.queues.release(queue);
         }
         // Unlike a failed synchronize, this does not lose the device.
+        if self.queues.port().has_failed_unseen() {
+            self.queues.check_alive()?;
+        }
         match failure {
             Some(e) => Err(e.context(format_args!("can't {what} {at:#x}"))),
             None => sent.and(waited),
