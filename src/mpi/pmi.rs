@@ -5,6 +5,7 @@
 use super::{SPANS_NODES, library};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// True if a process of this job can exit successfully without `MPI_Finalize`, but with [`leave`].
 pub fn leaves_with_success() -> bool {
@@ -39,9 +40,11 @@ pub(super) fn note() {
 }
 
 /// Requests from MPICH's launcher that it ends the job and returns a failure. For a process that exits while MPI
-/// starts: if several do so at once, the launcher may take all of them for successful.
+/// starts: if several do so at once, MPICH 4.2's launcher may take all of them for successful.
 pub fn fail() {
-    if let Some(fd) = descriptor() {
+    if let Some(fd) = descriptor().filter(|_| forgets_statuses()) {
+        // An abort ends the launcher, which first has to read what this process has written.
+        std::thread::sleep(OUTPUT_TIME);
         let word = b"cmd=abort exitcode=1\n";
         // SAFETY: the buffer outlives the call and has this size. A process that has started MPI keeps the descriptor.
         unsafe { libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) };
@@ -81,6 +84,8 @@ pub(super) fn end() {
     }
 }
 
+/// How long the launcher may take to pass on a line.
+const OUTPUT_TIME: Duration = Duration::from_millis(100);
 /// How long to wait for the launcher's answer, in milliseconds.
 const PATIENCE: c_int = 2000;
 
