@@ -38,7 +38,7 @@ const BULK_PATIENCE: Duration = Duration::from_millis(10);
 /// Polls of a thread that gives way before it yields.
 const GIVING_WAY: u32 = 10;
 
-/// A wait of so many polls, or of this time, was for a kernel that may need the cores of this node.
+/// A wait of at least this many polls, or longer than this time, was probably for a kernel, which may need all cores.
 const LONG: (u32, Duration) = (200, Duration::from_micros(20));
 
 /// One wait for an event.

@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Sends what was collected if there is no room for a command of this length and for its part of the reply, and
-    /// begins a message if there is none.
+    /// starts a message if none is open.
     #[inline]
     fn make_room(&self, queue: &Arc<Queue>, open: &mut Open, command: usize, reply: usize) -> Result<()> {
         if !open.batch().has_room(command, reply) {
