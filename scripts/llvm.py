@@ -85,6 +85,8 @@ def build(release, source):
         "-DOMPTARGET_MPI_BUILD_LIBRARY=OFF",
         # What is laid out elsewhere must not look for anything here.
         "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+        # For tools (OMPT) it opens libomp.so, and that name only the release's own folder has.
+        f"-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath,/usr/lib/llvm-{release}/lib",
     )  # fmt: skip
     libraries = {"omptarget": "libomptarget"}
     if int(release) >= 21:

@@ -40,7 +40,7 @@ pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
 /// Receives for messages that are posted ahead.
 pub const POSTED: usize = limit(8, 1);
 /// Largest message that is sent in a frame, bytes, see `Link::new`.
-pub const FRAMED: usize = limit(16 << 10, 6 << 10);
+pub const FRAMED: usize = limit(20 << 10, 6 << 10);
 /// Pieces of one bulk transfer that are in transit at once.
 pub const WINDOW: usize = limit(4, 1);
 /// Message buffers kept for reuse, and how many of them only the driving thread can reach.
@@ -49,6 +49,12 @@ pub const SPARE_BUFFERS: usize = limit(64, 2);
 pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 
 // ---- host ------------------------------------------------------------------------
+
+/// Largest copy to a device of another node for which the host keeps the data, bytes: the program need not wait for
+/// the transfer.
+pub const BUFFERED: usize = limit(64 << 10, 2 << 10);
+/// Buffers for such copies that are kept for reuse.
+pub const BUFFERS: usize = limit(16, 1);
 
 /// With this many unanswered messages of one device, a further one waits a moment.
 pub const IN_FLIGHT: usize = limit(64, 2);

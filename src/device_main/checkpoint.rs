@@ -53,7 +53,7 @@ pub(super) fn take<B: Backend>(parts: &Parts<B>, checkpoint: &dyn Checkpoint, me
         quit(1);
     }
     *me = pool.start_anew();
-    host.link().start_anew();
+    host.link().doorbells().start_anew();
     backend.start_anew();
     backend.begin_thread(me.slot);
     host.require(output.start_anew());

@@ -11,6 +11,8 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+/// In place of a kernel: an image's own code, which runs when the image is loaded and unloaded.
+pub(crate) const IMAGE_CODE: u64 = 1;
 /// Bytes of the address and the length before each name.
 const HEAD: usize = 12;
 
@@ -70,7 +72,7 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
-    /// The kernel that the thread of a slot runs.
+    /// The kernel that the thread of a slot runs, or [`IMAGE_CODE`].
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {
         &self.kernels[slot].0
@@ -105,15 +107,19 @@ impl CrashBoard {
     /// The address of the running kernel if there is exactly one; 0 otherwise.
     #[cfg(any(test, feature = "workers"))]
     pub fn only_kernel(&self) -> u64 {
-        let mut running = self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0);
+        let mut running = self.kernels();
         running.next().filter(|_| running.next().is_none()).unwrap_or(0)
+    }
+
+    fn kernels(&self) -> impl Iterator<Item = u64> {
+        self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0 && k != IMAGE_CODE)
     }
 
     /// The users' names of the running kernels, without repetition. For use after the device has exited.
     pub fn running(&self) -> Vec<String> {
         let names = self.names();
         let mut running: Vec<String> = Vec::new();
-        for kernel in self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0) {
+        for kernel in self.kernels() {
             let known = names.get(&kernel).map(|symbol| name::of_kernel(symbol));
             let name = known.unwrap_or_else(|| format!("at {kernel:#x}"));
             if !running.contains(&name) {

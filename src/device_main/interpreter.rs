@@ -4,6 +4,7 @@
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
 use super::backend::{Backend, Launch};
+use super::crash_board::IMAGE_CODE;
 use super::host::park;
 use super::output;
 use super::parts::Parts;
@@ -156,7 +157,7 @@ impl<B: Backend> Interpreter<B> {
     /// transfers, since the other side waits for them. Errors end the device; no correct host causes one.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        let Parts { backend, trace, .. } = &*self.parts;
+        let Parts { backend, loader, trace, .. } = &*self.parts;
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
         }
@@ -203,9 +204,23 @@ impl<B: Backend> Interpreter<B> {
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
             Some(Command::Redirect { from, to }) => backend.redirect(from, to),
-            Some(
-                command @ (Command::Copy { .. } | Command::Load { .. } | Command::Move { .. } | Command::Unload { .. }),
-            ) => self.execute_long(me, command, w.head, &mut w.reply, &mut w.trace),
+            Some(Command::Copy { to, from, len }) => self.copy(me, (to, from, len), w.head, &mut w.trace),
+            Some(Command::Load { image }) => {
+                let (base, ran, mut work) = self.run(me, work, IMAGE_CODE, || loader.load(backend, image));
+                let head = work.head;
+                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+                    message.done(trace, head, Kind::Load, u64::from(image), ran);
+                }
+                return Ok(loaded(work, base));
+            }
+            Some(Command::Move { image }) => {
+                let (base, _, work) = self.run(me, work, IMAGE_CODE, || loader.relocate(backend, image));
+                return Ok(loaded(work, base));
+            }
+            Some(Command::Unload { image }) => {
+                let (_, _, work) = self.run(me, work, IMAGE_CODE, || loader.unload(backend, image));
+                return Ok(Step::Next(work));
+            }
             Some(_) => return Err(Error::new("the host put a command for the device into a queue")),
         };
         if let Err(e) = outcome {
@@ -214,72 +229,72 @@ impl<B: Backend> Interpreter<B> {
         Ok(Step::Next(work))
     }
 
-    /// Executes a command that may take long, other than a launch.
-    fn execute_long(
+    /// Copies within the device.
+    fn copy(
         &self,
         me: &mut Me,
-        command: Command<'_>,
+        (to, from, len): (u64, u64, u64),
         head: Head,
-        reply: &mut Vec<u8>,
         message: &mut Option<Box<MessageTrace>>,
     ) -> Result<()> {
-        let Parts { backend, loader, pool, trace, .. } = &*self.parts;
-        match command {
-            Command::Copy { to, from, len } => {
-                let begin = message.as_mut().map(|message| message.start());
-                let copy = || backend.copy(to, from, len);
-                if len < LONG_COPY { copy() } else { pool.long(me, copy) }?;
-                if let (Some(message), Some(begin)) = (message, begin) {
-                    message.copied(trace, head, len, begin);
-                }
-            }
-            Command::Load { image } => {
-                let begin = message.as_mut().map(|message| message.start());
-                let base = pool.long(me, || loader.load(backend, image));
-                if let (Some(message), Some(begin)) = (message, begin) {
-                    message.done(trace, head, Kind::Load, u64::from(image), (begin, clock::now()));
-                }
-                reply.extend_from_slice(&base?.to_le_bytes());
-            }
-            Command::Move { image } => {
-                let base = pool.long(me, || loader.relocate(backend, image))?;
-                reply.extend_from_slice(&base.to_le_bytes());
-            }
-            Command::Unload { image } => pool.long(me, || {
-                loader.unload(backend, image);
-                // What the image's destructors printed.
-                output::flush_stdio();
-            }),
-            _ => {}
+        let Parts { backend, pool, trace, .. } = &*self.parts;
+        let begin = message.as_mut().map(|message| message.start());
+        let copy = || backend.copy(to, from, len);
+        if len < LONG_COPY { copy() } else { pool.long(me, copy) }?;
+        if let (Some(message), Some(begin)) = (message, begin) {
+            message.copied(trace, head, len, begin);
         }
         Ok(())
     }
 
-    fn launch(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Step {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
-        let begin = work.trace.as_mut().map(|message| message.start());
-        let slot = me.slot;
-        self.running.enter(slot, work);
-        backend.enter(slot, launch.kernel, self.kernel_time.is_some());
-        let (outcome, ran, mut work) = pool.long(me, || {
-            // Pairs with `give_up`: either that finds this kernel, or this thread sees `lost`.
-            fence(Ordering::SeqCst);
-            let outcome = if self.is_lost() { Ok(()) } else { backend.run(launch) };
-            let ran = begin.map(|begin| (begin, clock::now()));
-            output::flush_stdio();
-            backend.leave(slot);
-            // None if another kernel crashed: the host then knows that this one failed too. The receiver must not
-            // stop, and this thread may become the receiver again after this.
-            let Some(work) = self.running.leave(slot) else { park() };
-            (outcome, ran, work)
-        });
+    fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
+        let Parts { backend, trace, .. } = &*self.parts;
+        let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch));
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
             message.done(trace, head, Kind::Kernel, launch.kernel, ran);
         }
-        if let Err(e) = outcome {
+        if let Some(Err(e)) = outcome {
             work.fail_with(&e);
         }
         Step::Next(work)
     }
+
+    /// Runs a kernel, or [`IMAGE_CODE`], as a part of a message; if it crashes, another thread fails the message.
+    /// Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
+    fn run<R>(
+        &self,
+        me: &mut Me,
+        mut work: Box<Work>,
+        kernel: u64,
+        code: impl FnOnce() -> R,
+    ) -> (Option<R>, Option<(u64, u64)>, Box<Work>) {
+        let Parts { backend, pool, .. } = &*self.parts;
+        let begin = work.trace.as_mut().map(|message| message.start());
+        let slot = me.slot;
+        self.running.enter(slot, work);
+        backend.enter(slot, kernel, self.kernel_time.is_some());
+        pool.long(me, || {
+            // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
+            fence(Ordering::SeqCst);
+            let outcome = (!self.is_lost()).then(code);
+            let ran = begin.map(|begin| (begin, clock::now()));
+            output::flush_stdio();
+            backend.leave(slot);
+            // None if other code crashed: the host then knows that this one failed too. The receiver must not
+            // stop, and this thread may become the receiver again after this.
+            let Some(work) = self.running.leave(slot) else { park() };
+            (outcome, ran, work)
+        })
+    }
+}
+
+/// Ends a command that loads an image, whose base the reply carries.
+fn loaded(mut work: Box<Work>, base: Option<Result<u64>>) -> Step {
+    match base {
+        Some(Ok(base)) => work.reply.extend_from_slice(&base.to_le_bytes()),
+        Some(Err(e)) => work.fail_with(&e),
+        None => {}
+    }
+    Step::Next(work)
 }

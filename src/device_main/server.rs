@@ -23,6 +23,7 @@ use crate::base::{Error, Result, clock};
 use crate::debug;
 use crate::link::backoff::Backoff;
 use crate::link::{Inbox, Progress};
+use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
 use crate::wire::command::{Command, Commands};
 use crate::wire::reply;
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// How often an idle device checks whether its host is alive.
 const PULSE: Duration = Duration::from_millis(250);
+/// How long the end of MPI may take on a lost device.
+const LOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Polls of the receiver between calls of `poll_housekeeping`.
 const LOOKS: u32 = 16;
 
@@ -194,6 +197,10 @@ impl<B: Backend> Server<B> {
             host.check();
             self.drive_only();
             backoff.pause(false);
+        }
+        if self.interpreter.is_lost() {
+            // A thread that has stopped in an image's constructor keeps the right to load, and the loader's locks.
+            end_after(LOST_PATIENCE, 0);
         }
         // MPI unloads libraries when it ends; no other thread may be loading one then.
         let _loading = loader.hold_loading();

@@ -182,6 +182,13 @@ impl Doorbells {
         self.mine.as_ref().filter(|b| b.ringers() >= self.expected)
     }
 
+    /// For a process that replaces a lost one and inherits its doorbell.
+    pub fn start_anew(&self) {
+        if let Some(doorbell) = self.mine() {
+            doorbell.start_anew();
+        }
+    }
+
     /// True if a rank is on this node and running; see [`process::is_running`].
     pub fn sees_running(&self, rank: usize) -> bool {
         self.others.get(rank).and_then(Option::as_ref).is_some_and(|doorbell| process::is_running(doorbell.owner))

@@ -275,11 +275,14 @@ impl<C> Link<C> {
         })
     }
 
-    /// For a process that replaces a lost one and inherits its doorbell.
-    pub fn start_anew(&self) {
-        if let Some(doorbell) = self.doorbells.mine() {
-            doorbell.start_anew();
-        }
+    /// True if messages to a rank may be sent in frames: it shares memory with this one.
+    pub fn is_near(&self, rank: usize) -> bool {
+        self.frames.get(rank).is_some_and(|&frame| frame != usize::MAX)
+    }
+
+    /// What wakes this rank and the others of its node.
+    pub fn doorbells(&self) -> &Doorbells {
+        &self.doorbells
     }
 
     /// Starts a wait for progress of this link.
@@ -343,16 +346,6 @@ impl<C> Link<C> {
     pub fn bulk_with(&self, rank: usize) -> (u64, usize) {
         let traffic = self.traffic.get(rank);
         traffic.map_or((0, 0), |t| (t.moved.load(Relaxed), t.unfinished.load(Relaxed)))
-    }
-
-    /// True if a rank is on this node and its process is neither stopped nor dead.
-    pub fn sees_running(&self, rank: usize) -> bool {
-        self.doorbells.sees_running(rank)
-    }
-
-    /// See [`Doorbells::sees_ended`].
-    pub fn sees_ended(&self, rank: usize) -> bool {
-        self.doorbells.sees_ended(rank)
     }
 
     /// Changes whenever a thread has polled for arrivals.

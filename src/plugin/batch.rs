@@ -45,7 +45,7 @@ pub(crate) struct Batch {
     queue: u32,
     /// A message of this use of the queue was sent.
     was_sent: bool,
-    /// This use of the queue only copies data of the messages to the device.
+    /// This use of the queue only copies data to the device that the program may change meanwhile.
     only_writes: bool,
     /// Empty if nothing was collected.
     message: Vec<u8>,
@@ -90,6 +90,12 @@ impl Batch {
     pub(crate) fn push(&mut self, command: Command<'_>) {
         self.only_writes &= matches!(command, Command::Write { .. });
         Writer(&mut self.message).push(command);
+    }
+
+    /// Appends a bulk transfer from or to the program's memory, or from a buffer of the host's.
+    pub(crate) fn push_transfer(&mut self, transfer: Command<'_>, is_buffered: bool) {
+        self.only_writes &= is_buffered;
+        Writer(&mut self.message).push(transfer);
     }
 
     /// Appends the launch of a kernel, see [`Writer::launch`].

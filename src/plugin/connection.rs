@@ -10,7 +10,7 @@ use super::queue::{Open, Queue};
 use super::queue_trace::Tracing;
 use super::tags::Lease;
 use super::{diagnose, ending};
-use crate::base::limits::OUTPUT_STEP;
+use crate::base::limits::{BUFFERED, BUFFERS, OUTPUT_STEP};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log};
 use crate::debug;
@@ -34,6 +34,8 @@ pub(crate) struct Part {
     port: usize,
     message: u64,
     lease: Arc<Lease>,
+    /// The data, unless it is the program's.
+    buffer: Option<Vec<u8>>,
 }
 
 /// The link, and the devices at its other end.
@@ -46,6 +48,8 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
+    /// For copies of the program's data, of [`BUFFERED`] bytes each.
+    buffers: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
@@ -61,6 +65,7 @@ impl Connection {
             tracing,
             addresses: OnceLock::new(),
             console: Console::new(ports.len()),
+            buffers: Mutex::default(),
             housekeeping: (0..ports.len()).map(Queue::control).collect(),
             ended_by: OnceLock::new(),
             ports,
@@ -112,21 +117,37 @@ impl Connection {
     }
 
     /// Starts a bulk transfer to or from the device. The last message sent on `queue` has named the transfer and
-    /// counts it as one of its parts.
+    /// counts it as one of its parts. `buffer` has the data of the span, unless that is the program's memory.
     pub(crate) fn start_transfer(
         &self,
         (queue, message): (&Queue, u64),
         (peer, lease): (Peer, Arc<Lease>),
-        span: Span,
+        (span, buffer): (Span, Option<Vec<u8>>),
         to_device: bool,
     ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        let part = Part { port: queue.port(), message, lease };
+        let part = Part { port: queue.port(), message, lease, buffer };
         let started = match to_device {
             true => self.link.send_bulk(peer, span, part),
             false => self.link.receive_bulk(peer, span, part),
         };
         started.map_err(|e| self.broken(e))
+    }
+
+    /// A copy of data of the program.
+    pub(crate) fn buffered(&self, data: &[u8]) -> Vec<u8> {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_else(|| Vec::with_capacity(BUFFERED));
+        buffer.clear();
+        buffer.extend_from_slice(data);
+        buffer
+    }
+
+    /// Keeps a buffer for reuse: the system takes long to give new memory to a transfer.
+    fn keep_buffer(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < BUFFERS {
+            buffers.push(buffer);
+        }
     }
 
     // ---- receiving -------------------------------------------------------------
@@ -139,9 +160,12 @@ impl Connection {
         loop {
             let driven = self.link.drive(&mut inbox);
             let is_last = inbox.is_empty();
-            for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
+            for (Part { port, message, lease, buffer }, _) in inbox.completed.drain(..) {
                 // A transfer fails only if its command failed, and the command's answer gives the reason.
                 drop(lease);
+                if let Some(buffer) = buffer {
+                    self.keep_buffer(buffer);
+                }
                 self.ports.end_part(port, message);
             }
             while let Some((from, message)) = inbox.pop_message() {

@@ -125,7 +125,7 @@ impl Distribution {
             let bytes = &parcel[part];
             // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
+            engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), (span, None), true)?;
         }
         Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)) })
     }

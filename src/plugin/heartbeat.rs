@@ -105,7 +105,7 @@ impl Heartbeat {
             let awaited = port.in_flight() > 0 || unfinished > 0;
             awaited.then(|| port.messages().1 + moved)
         };
-        let ended = |port: usize| link.sees_ended(ports[port].rank);
+        let ended = |port: usize| link.doorbells().sees_ended(ports[port].rank);
         self.check_all(link.rounds(), heard, ended, |number, action| {
             let port = &ports[number];
             match action {
@@ -113,7 +113,7 @@ impl Heartbeat {
                 Action::Ask => connection.ask_for_answer(number),
                 Action::GiveUp(silent) => {
                     // A rank may run while its worker is stopped.
-                    let runs = port.worker.is_none() && link.sees_running(port.rank);
+                    let runs = port.worker.is_none() && link.doorbells().sees_running(port.rank);
                     // A running device gets more time: on an oversubscribed node the device, or the
                     // threads here that receive, may have to wait long for a core.
                     if !runs || silent >= self.limit * 12 {

@@ -94,9 +94,10 @@ if param("mpi"):
     # (9) the device after it. A shell in between turns that back into a signal.
     abort = "sh -c '\"$@\"; case $? in 6|11|15|134|139) kill -ABRT $$;; esac' sh"
 
+    fails = f"%not --crash {abort} {launch}"
     behind_mpirun = {
         "%libomptarget-run-" + target: launch,
-        "%libomptarget-run-fail-" + target: f"%not --crash {abort} {launch}",
+        "%libomptarget-run-fail-" + target: fails,
     }
     found = set(behind_mpirun) & {name for name, _ in config.substitutions}
     if found != set(behind_mpirun):
@@ -104,5 +105,7 @@ if param("mpi"):
     config.substitutions = [
         (name, behind_mpirun.get(name, command)) for name, command in config.substitutions
     ]
-    # One test names its program itself.
+    # One test does not use the short form of that.
+    config.substitutions.insert(0, ("%not --crash %libomptarget-run-generic", fails))
+    # One names its program itself.
     config.substitutions.insert(0, ("(?<=env LIBOMPTARGET_INFO=32 )%t", launch))

@@ -105,7 +105,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The calling thread will run kernels in that slot, one at a time.
     fn begin_thread(&self, _slot: usize) {}
 
-    /// A kernel starts in a slot. If `timed`, [`Backend::check_time`] applies to it.
+    /// A kernel, or [`IMAGE_CODE`](super::crash_board::IMAGE_CODE), starts in a slot. If `timed`,
+    /// [`Backend::check_time`] applies to it.
     #[inline]
     fn enter(&self, _slot: usize, _kernel: u64, _timed: bool) {}
 

@@ -2,16 +2,18 @@
 // A copy to a device returns as soon as the program may reuse its buffer: overwrite it,
 // unmap it. Whatever the program does next with that device is ordered behind the copy,
 // from any thread, from another device, and in memory that is freed and allocated anew
-// while a region runs.
+// while a region runs. On this host, and over a network that is slow.
 //
 // RUN: %clang %s -o %t
-// RUN: %run2 %t
+// RUN: %run2 %t 300
+// RUN: %if hosts %{ %bare %hosts --delay 2 alpha,beta %launch --hosts beta:2 %t 12 %}
 
 #include "offload.h"
 #include <pthread.h>
 #include <sys/mman.h>
 
-enum { ROUNDS = 300, SIZES = 6 };
+enum { SIZES = 6 };
+static unsigned rounds;
 static const size_t sizes[SIZES] = {1, 100, 4096, 16384, 60000, 300000};
 
 static void copy_in(void *there, int device, size_t n, unsigned seed, int unmaps) {
@@ -57,7 +59,7 @@ static int reused;
 /// Frees and allocates the same memory while another thread's region runs.
 static void *reuse(void *argument) {
   (void)argument;
-  for (unsigned round = 0; round < ROUNDS; ++round) {
+  for (unsigned round = 0; round < rounds; ++round) {
     size_t n = sizes[round % 4];
     void *there = omp_target_alloc(n, 0);
     copy_in(there, 0, n, round, 0);
@@ -71,11 +73,12 @@ static void *reuse(void *argument) {
   return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   need_devices(2);
+  rounds = atoi(argv[argc - 1]);
   size_t most = sizes[SIZES - 1];
   void *a = omp_target_alloc(most, 0), *b = omp_target_alloc(most, 1);
-  for (unsigned round = 0; round < ROUNDS; ++round) {
+  for (unsigned round = 0; round < rounds; ++round) {
     size_t n = sizes[round % SIZES];
     copy_in(a, 0, n, round, round % 2);
     switch (round / SIZES % 4) {

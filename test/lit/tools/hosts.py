@@ -2,23 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a command on one of several hosts that are connected by a network.
 
-    hosts.py [--hide HOST=FOLDER]... alpha,beta,gamma COMMAND [ARGUMENT...]
+    hosts.py [--hide HOST=FOLDER]... [--delay MS] alpha,beta,gamma COMMAND [ARGUMENT...]
 
 A host is a set of Linux namespaces: a network, a name, processes and mounts of its
 own. The command runs on the first; MPI launchers find there, in place of ssh, a script
-that enters another one, and reach it by TCP alone. --hide empties a folder on a host.
+that enters another one, and reach it by TCP alone. --hide empties a folder on a host. With
+--delay every packet takes that many milliseconds more.
 Ends with the command's status. Needs root.
 """
 
 import argparse
+import collections
+import contextlib
+import ctypes
+import fcntl
 import os
+import select
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 NETWORK = "10.78.0."
+MTU = 9000
+# Of linux/if_tun.h.
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 
 
 def start(name, folder, hide, first):
@@ -55,11 +66,59 @@ def inside(pid, *command):
     return ["nsenter", "--target", str(pid), *spaces, "--wd=" + os.getcwd(), "--", *command]
 
 
+def ip(pid, *words):
+    subprocess.run(["nsenter", "--target", str(pid), "--net", "ip", *words], check=True)
+
+
+def connect_slowly(pids, delay):
+    """Connects all hosts by a process that passes on each packet after a delay, seconds;
+    returns the process's number."""
+    ready, is_ready = os.pipe()
+    relay = os.fork()
+    if relay == 0:
+        try:
+            os.close(ready)
+            ends = [open_tap(pid) for pid in pids]
+            os.write(is_ready, b"+")
+            pass_on(ends, delay)
+        finally:
+            os._exit(1)
+    os.close(is_ready)
+    if os.read(ready, 1) != b"+":
+        sys.exit("hosts.py: can't connect the hosts")
+    for i, pid in enumerate(pids):
+        ip(pid, "addr", "add", "%s%d/24" % (NETWORK, i + 1), "dev", "eth0")
+        ip(pid, "link", "set", "eth0", "up", "mtu", str(MTU))
+    return relay
+
+
+def open_tap(pid):
+    """Enters a host's network and makes eth0 there; returns the file of its packets."""
+    with open("/proc/%d/ns/net" % pid) as network:
+        if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), 0) != 0:
+            sys.exit("hosts.py: setns: " + os.strerror(ctypes.get_errno()))
+    tap = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", b"eth0", IFF_TAP | IFF_NO_PI))
+    return tap
+
+
+def pass_on(ends, delay):
+    """Passes each packet on to all other ends."""
+    under_way = collections.deque()
+    while True:
+        wait = max(0, under_way[0][0] - time.monotonic()) if under_way else None
+        for end in select.select(ends, [], [], wait)[0]:
+            under_way.append((time.monotonic() + delay, end, os.read(end, MTU + 64)))
+        while under_way and under_way[0][0] <= time.monotonic():
+            _, end, packet = under_way.popleft()
+            for other in ends:
+                if other != end:
+                    with contextlib.suppress(OSError):  # it is not up yet
+                        os.write(other, packet)
+
+
 def connect(pids):
     """Puts all hosts on a bridge of the first one's."""
-    def ip(pid, *words):
-        subprocess.run(["nsenter", "--target", str(pid), "--net", "ip", *words], check=True)
-
     ip(pids[0], "link", "add", "eth0", "type", "bridge")
     for i, pid in enumerate(pids):
         if i > 0:
@@ -94,6 +153,7 @@ def agent(folder, names, pids):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hide", action="append", default=[], metavar="HOST=FOLDER")
+    parser.add_argument("--delay", type=float, default=0, metavar="MS")
     parser.add_argument("hosts", type=lambda text: text.split(","))
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
@@ -101,7 +161,7 @@ def main():
 
     # Ended by a signal, the hosts still go: --kill-child and what follows below.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    keepers = []
+    keepers, relay = [], None
     with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
         try:
             with open(os.path.join(folder, "hosts"), "w") as file:
@@ -114,7 +174,10 @@ def main():
                 keeper, pid = start(name, folder, hide, pids[0] if pids else None)
                 keepers.append(keeper)
                 pids.append(pid)
-            connect(pids)
+            if args.delay:
+                relay = connect_slowly(pids, args.delay / 1000)
+            else:
+                connect(pids)
             ssh = agent(folder, args.hosts, pids)
             environment = dict(
                 os.environ,
@@ -133,6 +196,8 @@ def main():
             )
             status = subprocess.run(inside(pids[0], *args.command), env=environment).returncode
         finally:
+            if relay:
+                os.kill(relay, signal.SIGKILL)
             for keeper in keepers:
                 keeper.kill()
                 keeper.wait()

@@ -10,7 +10,7 @@ use super::stack;
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
-use crate::device_main::crash_board::CrashBoard;
+use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -135,7 +135,7 @@ pub(super) fn leave(slot: usize) {
 pub(super) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) != 0 && ran(slot) > longest) {
+    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > IMAGE_CODE && ran(slot) > longest) {
         claim(slot, false, || Cause::Timeout(limit));
     }
 }
@@ -154,8 +154,11 @@ fn report() -> Option<Fault> {
 
 fn describe(record: &Record) -> Failure {
     let (text, address) = words(record);
-    let kernel = record.kernel;
-    let text = if kernel == 0 { format!("a thread that a kernel had started crashed: {text}") } else { text };
+    let (kernel, text) = match record.kernel {
+        0 => (0, format!("a thread that a kernel had started crashed: {text}")),
+        IMAGE_CODE => (0, format!("a constructor or destructor of the program's image failed: {text}")),
+        kernel => (kernel, text),
+    };
     let signal = if let Cause::Signal(signal) = &record.cause { signal.number as u32 } else { 0 };
     Failure { lost: true, kernel, signal, address, text }
 }
