@@ -4,7 +4,7 @@
 use super::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
-use goblin::elf::section_header::SectionHeader;
+use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
 use std::collections::HashMap;
@@ -150,6 +150,22 @@ pub(crate) fn map(path: &Path) -> Result<Mmap> {
 /// The `DT_NEEDED` entries of any ELF file.
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
     Elf::parse(bytes).map(|elf| strings(&elf.libraries)).map_err(|e| Error::new(e.to_string()))
+}
+
+/// The names of the functions and variables that an ELF file imports.
+pub(crate) fn imports(bytes: &[u8]) -> Result<Vec<String>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
+    let imports = elf.dynsyms.iter().filter(|s| s.st_shndx == 0 && s.st_name != 0);
+    Ok(imports.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
+}
+
+/// The contents of an ELF file's executable sections; an error if there are none.
+pub(crate) fn code(bytes: &[u8]) -> Result<Vec<&[u8]>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
+    let sections = elf.section_headers.iter().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) != 0);
+    let contents = |s: &SectionHeader| bytes.get(s.file_range()?);
+    let code: Option<Vec<_>> = sections.map(contents).collect();
+    code.filter(|code| !code.is_empty()).ok_or_else(|| Error::new("no section has code"))
 }
 
 /// The `DT_SONAME` of an ELF file.

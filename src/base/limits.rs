@@ -26,6 +26,9 @@ pub const VERSION: &str = if cfg!(feature = "tiny-limits") {
 pub const MESSAGE_MAX: usize = limit(32 << 10, 8 << 10);
 /// Largest piece of user data that travels inside a message, bytes.
 pub const INLINE_MAX: usize = limit(16 << 10, 512);
+/// Largest copy to and from a device of another node that travels in messages, in as many pieces as it takes, bytes:
+/// they save round trips.
+pub const INLINE_FAR_MAX: usize = limit(64 << 10, 2 << 10);
 /// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
 /// The number of the first image of a program.
@@ -39,8 +42,8 @@ pub const IMAGE_PARTS: usize = limit(32, 1);
 pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
 /// Receives for messages that are posted ahead.
 pub const POSTED: usize = limit(8, 1);
-/// Largest message that is sent in a frame, bytes, see `Link::new`.
-pub const FRAMED: usize = limit(20 << 10, 6 << 10);
+/// Most frames in which a message is sent, see `Link::new`: more would take longer than one large send.
+pub const FRAMES: usize = limit(5, 2);
 /// Pieces of one bulk transfer that are in transit at once.
 pub const WINDOW: usize = limit(4, 1);
 /// Message buffers kept for reuse, and how many of them only the driving thread can reach.
@@ -50,14 +53,8 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 
 // ---- host ------------------------------------------------------------------------
 
-/// Largest copy to a device of another node for which the host keeps the data, bytes: the program need not wait for
-/// the transfer.
-pub const BUFFERED: usize = limit(64 << 10, 2 << 10);
-/// Buffers for such copies that are kept for reuse.
-pub const BUFFERS: usize = limit(16, 1);
-
 /// With this many unanswered messages of one device, a further one waits a moment.
-pub const IN_FLIGHT: usize = limit(64, 2);
+pub const IN_FLIGHT: usize = limit(256, 2);
 
 // ---- device ----------------------------------------------------------------------
 

@@ -154,6 +154,12 @@ settings! {
             at the limit it checkpoints the device. \
             `0` checkpoints the device whenever it is quiescent, before the program gets its results.",
     }
+    ASYNC asynchronous: bool, read by Program {
+        values: switch(),
+        default: Value("0"),
+        meaning: "`1` lets a construct whose kernel returns nothing end at once; \
+            what needs the kernel's results waits for it. Kernels that may do input or output are waited for.",
+    }
     FRAGMENT_SIZE fragment: u64, read by Program {
         values: whole(FRAGMENTS, |n| n),
         default: Value("16M"),

@@ -150,9 +150,9 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
     }
     let doorbells = doorbells(doorbell, &hellos, &topology, mpi.rank);
     // Spawned processes are another job, which Open MPI 4 shares no memory with.
-    let frame = if mpi.is_spawned() { usize::MAX } else { mpi::eager_on_node() };
-    let near = |h: &Hello| if h.node == hellos[mpi.rank].node { frame } else { usize::MAX };
-    let frames = hellos.iter().map(near).collect();
+    let near = if mpi.is_spawned() { mpi::EAGER_FAR } else { mpi::eager_on_node() };
+    let frame = |h: &Hello| if h.node == hellos[mpi.rank].node { near } else { mpi::EAGER_FAR };
+    let frames = hellos.iter().map(frame).collect();
     Ok(Bootstrap { mpi, doorbells, frames, hellos, topology })
 }
 

@@ -9,7 +9,7 @@ pub mod backoff;
 pub mod doorbell;
 mod sleepers;
 
-use crate::base::limits::{FRAMED, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
+use crate::base::limits::{FRAMES, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
@@ -242,8 +242,8 @@ impl<C> Link<C> {
     /// Creates a link over a started transport, and posts the receives for messages.
     ///
     /// `frames` is, by rank, how many bytes the transport carries there without asking the receiver first, where
-    /// several such sends cost less than a large one. A message of this length or more, up to `FRAMED`, is sent in
-    /// frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data is sent in pieces
+    /// several such sends cost less than a large one. A message of this length or more, up to [`FRAMES`] times as
+    /// long, is sent in frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data is sent in pieces
     /// of `fragment` bytes; both ends of a transfer must agree on that.
     pub fn new(
         transport: Box<dyn Transport>,
@@ -273,11 +273,6 @@ impl<C> Link<C> {
             doorbells,
             frames,
         })
-    }
-
-    /// True if messages to a rank may be sent in frames: it shares memory with this one.
-    pub fn is_near(&self, rank: usize) -> bool {
-        self.frames.get(rank).is_some_and(|&frame| frame != usize::MAX)
     }
 
     /// What wakes this rank and the others of its node.
@@ -391,7 +386,8 @@ impl<C> Link<C> {
     fn start(&self, state: &mut State<C>, job: Submission<C>) -> Result<()> {
         match job {
             Submission::Message { to, bytes } => {
-                let frame = self.frames.get(to).copied().filter(|_| bytes.len() <= FRAMED).unwrap_or(usize::MAX);
+                let is_framed = |frame: &usize| bytes.len() <= frame.saturating_mul(FRAMES);
+                let frame = self.frames.get(to).copied().filter(is_framed).unwrap_or(usize::MAX);
                 let mut rest = bytes.as_slice();
                 loop {
                     let len = rest.len().min(frame);
@@ -474,7 +470,7 @@ impl<C> Link<C> {
             let framed = self.frames.get(got.from) == Some(&got.len);
             if let Some(begun) = state.begun.get_mut(got.from).filter(|b| framed || !b.is_empty()) {
                 begun.extend_from_slice(&buffer);
-                if begun.len() > FRAMED {
+                if begun.len() > ROOM {
                     return Err(Error::new(format!("rank {} sent more frames than a message has", got.from)));
                 }
                 inbox.read.push(buffer);

@@ -45,8 +45,8 @@ pub(crate) struct Batch {
     queue: u32,
     /// A message of this use of the queue was sent.
     was_sent: bool,
-    /// This use of the queue only copies data to the device that the program may change meanwhile.
-    only_writes: bool,
+    /// The program gets nothing from this use of the queue, and the queue needs nothing of the program's.
+    gives_nothing: bool,
     /// Empty if nothing was collected.
     message: Vec<u8>,
     /// Bytes of its reads.
@@ -56,7 +56,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(queue: u32) -> Batch {
-        Batch { queue, only_writes: true, ..Batch::default() }
+        Batch { queue, gives_nothing: true, ..Batch::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,32 +76,33 @@ impl Batch {
     }
 
     /// True if the program gets nothing from this use of the queue, and the queue needs nothing of the program's.
-    pub(crate) fn only_writes(&self) -> bool {
-        self.only_writes
+    pub(crate) fn gives_nothing(&self) -> bool {
+        self.gives_nothing
     }
 
-    /// Orders the message behind another one, which only writes.
-    pub(crate) fn wait_for_write(&mut self, seq: u64) {
+    /// Orders the message behind another one that nobody waits for.
+    pub(crate) fn wait_for_unawaited(&mut self, seq: u64) {
         Writer(&mut self.message).push(Command::Wait { seq });
     }
 
     /// Appends any command but a launch.
     #[inline]
     pub(crate) fn push(&mut self, command: Command<'_>) {
-        self.only_writes &= matches!(command, Command::Write { .. });
+        self.gives_nothing &= matches!(command, Command::Write { .. });
         Writer(&mut self.message).push(command);
     }
 
-    /// Appends a bulk transfer from or to the program's memory, or from a buffer of the host's.
-    pub(crate) fn push_transfer(&mut self, transfer: Command<'_>, is_buffered: bool) {
-        self.only_writes &= is_buffered;
-        Writer(&mut self.message).push(transfer);
-    }
-
-    /// Appends the launch of a kernel, see [`Writer::launch`].
+    /// Appends the launch of a kernel, see [`Writer::launch`]. One that `is_quiet` gives the program nothing.
     #[inline]
-    pub(crate) fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>, array: bool) {
-        (self.awaited.kernel, self.only_writes) = (kernel, false);
+    pub(crate) fn launch(
+        &mut self,
+        kernel: u64,
+        args: impl ExactSizeIterator<Item = u64>,
+        array: bool,
+        is_quiet: bool,
+    ) {
+        self.awaited.kernel = kernel;
+        self.gives_nothing &= is_quiet;
         Writer(&mut self.message).launch(kernel, args, array);
     }
 
@@ -127,7 +128,7 @@ impl Batch {
 
     /// Clears everything before the queue is reused; keeps the memory of its lists.
     pub(crate) fn reset(&mut self) {
-        (self.reply, self.was_sent, self.only_writes) = (0, false, true);
+        (self.reply, self.was_sent, self.gives_nothing) = (0, false, true);
         self.message.clear();
         let mut targets = std::mem::take(&mut self.awaited.targets);
         targets.clear();

@@ -5,12 +5,13 @@
 use super::address_map::AddressMap;
 use super::batch::Batch;
 use super::console::Console;
+use super::flight::Sent;
 use super::port::Ports;
 use super::queue::{Open, Queue};
 use super::queue_trace::Tracing;
 use super::tags::Lease;
 use super::{diagnose, ending};
-use crate::base::limits::{BUFFERED, BUFFERS, OUTPUT_STEP};
+use crate::base::limits::OUTPUT_STEP;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log};
 use crate::debug;
@@ -34,8 +35,6 @@ pub(crate) struct Part {
     port: usize,
     message: u64,
     lease: Arc<Lease>,
-    /// The data, unless it is the program's.
-    buffer: Option<Vec<u8>>,
 }
 
 /// The link, and the devices at its other end.
@@ -48,8 +47,6 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
-    /// For copies of the program's data, of [`BUFFERED`] bytes each.
-    buffers: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
@@ -65,7 +62,6 @@ impl Connection {
             tracing,
             addresses: OnceLock::new(),
             console: Console::new(ports.len()),
-            buffers: Mutex::default(),
             housekeeping: (0..ports.len()).map(Queue::control).collect(),
             ended_by: OnceLock::new(),
             ports,
@@ -117,37 +113,21 @@ impl Connection {
     }
 
     /// Starts a bulk transfer to or from the device. The last message sent on `queue` has named the transfer and
-    /// counts it as one of its parts. `buffer` has the data of the span, unless that is the program's memory.
+    /// counts it as one of its parts.
     pub(crate) fn start_transfer(
         &self,
         (queue, message): (&Queue, u64),
         (peer, lease): (Peer, Arc<Lease>),
-        (span, buffer): (Span, Option<Vec<u8>>),
+        span: Span,
         to_device: bool,
     ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        let part = Part { port: queue.port(), message, lease, buffer };
+        let part = Part { port: queue.port(), message, lease };
         let started = match to_device {
             true => self.link.send_bulk(peer, span, part),
             false => self.link.receive_bulk(peer, span, part),
         };
         started.map_err(|e| self.broken(e))
-    }
-
-    /// A copy of data of the program.
-    pub(crate) fn buffered(&self, data: &[u8]) -> Vec<u8> {
-        let mut buffer = self.buffers.lock().pop().unwrap_or_else(|| Vec::with_capacity(BUFFERED));
-        buffer.clear();
-        buffer.extend_from_slice(data);
-        buffer
-    }
-
-    /// Keeps a buffer for reuse: the system takes long to give new memory to a transfer.
-    fn keep_buffer(&self, buffer: Vec<u8>) {
-        let mut buffers = self.buffers.lock();
-        if buffers.len() < BUFFERS {
-            buffers.push(buffer);
-        }
     }
 
     // ---- receiving -------------------------------------------------------------
@@ -160,12 +140,9 @@ impl Connection {
         loop {
             let driven = self.link.drive(&mut inbox);
             let is_last = inbox.is_empty();
-            for (Part { port, message, lease, buffer }, _) in inbox.completed.drain(..) {
+            for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
                 // A transfer fails only if its command failed, and the command's answer gives the reason.
                 drop(lease);
-                if let Some(buffer) = buffer {
-                    self.keep_buffer(buffer);
-                }
                 self.ports.end_part(port, message);
             }
             while let Some((from, message)) = inbox.pop_message() {
@@ -213,7 +190,10 @@ impl Connection {
                 let mut error = self.error_of(port, &failure);
                 // Until the queue has the error: it may be left to itself at this moment.
                 let unawaited = self.ports[port].unawaited.lock();
-                if self.ports[port].flight.lock().unanswered(seq).is_some_and(|s| unawaited.contains(&s.queue, seq)) {
+                let unseen = |s: &&Sent| unawaited.contains(&s.queue, seq);
+                let kernel = self.ports[port].flight.lock().unanswered(seq).filter(unseen).map(|s| s.awaited.kernel);
+                if let Some(kernel) = kernel {
+                    error = if kernel == 0 { error.context("a copy to the device") } else { error };
                     error = self.unseen(port, error, was_alive);
                 }
                 let fits = self.ports.answer(port, seq, Err(error));
@@ -287,7 +267,7 @@ impl Connection {
     fn unseen(&self, port: usize, error: Error, was_alive: bool) -> Error {
         if was_alive {
             if let Error::Text(_) = error {
-                self.console.say(port, &log::error_text(error.context("a copy to the device")));
+                self.console.say(port, &log::error_text(error));
             }
             self.ports[port].fail_unseen();
         }

@@ -5,9 +5,10 @@ use super::device::Device;
 use super::engine::Engine;
 use super::libraries::library_list;
 use super::queue::Queue;
-use crate::base::Result;
+use super::quiet;
 use crate::base::limits::FIRST_IMAGE;
 use crate::base::lock::{Mutex, order};
+use crate::base::{Result, log};
 use crate::link::{Peer, Span};
 use crate::wire::command::parts;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 struct Sent {
     id: u32,
     hash: u128,
+    is_quiet: bool,
     /// By device, the message that brings it there, if any.
     messages: Vec<Option<u64>>,
     loaded: usize,
@@ -29,6 +31,8 @@ pub(crate) struct Coming {
     pub(crate) message: u64,
     /// Its bytes, which must be kept until the queue is idle; none if another device sends them.
     pub(crate) parcel: Option<(Vec<u8>, Arc<Queue>)>,
+    /// Nobody waits for its kernels.
+    pub(crate) is_quiet: bool,
 }
 
 /// One device on the route of an image.
@@ -64,6 +68,15 @@ fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
     ([file, &list].concat(), list.len() as u64)
 }
 
+/// True if nobody need wait for kernels of this image. Warns otherwise: the user wants that.
+fn is_quiet(file: &[u8]) -> bool {
+    let checked = quiet::check(file);
+    if let Err(e) = &checked {
+        log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
+    }
+    checked.is_ok()
+}
+
 /// Which device has which image, or will have it.
 #[derive(Default)]
 pub(crate) struct Distribution {
@@ -82,7 +95,7 @@ impl Distribution {
         if let Some(i) = known
             && let Some(message) = sent[i].messages[device.number]
         {
-            return Ok(Coming { id: sent[i].id, message, parcel: None });
+            return Ok(Coming { id: sent[i].id, message, parcel: None, is_quiet: sent[i].is_quiet });
         }
         let (parcel, libraries) = parcel(file);
         let mut receivers = vec![device];
@@ -91,7 +104,8 @@ impl Distribution {
             let tried = || self.tried.fetch_add(1, Ordering::Relaxed);
             let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
             let id = ids.find(is_free).expect("fewer images than numbers");
-            sent.push(Sent { id, hash, messages: vec![None; devices.len()], loaded: 0 });
+            let is_quiet = engine.leaves_kernels && is_quiet(file);
+            sent.push(Sent { id, hash, is_quiet, messages: vec![None; devices.len()], loaded: 0 });
             let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
             receivers.extend(devices.iter().filter(|d| d.number != device.number).filter(same));
             // The devices of the same node come first, then node by node.
@@ -125,9 +139,9 @@ impl Distribution {
             let bytes = &parcel[part];
             // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), (span, None), true)?;
+            engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
         }
-        Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)) })
+        Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)), is_quiet: image.is_quiet })
     }
 
     /// Notes whether a device has loaded an image that was sent to it.

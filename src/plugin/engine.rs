@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Engine {
     pub(crate) connection: Connection,
     pub(crate) waiting: Waiting,
+    /// Nobody waits for kernels of quiet images that return nothing.
+    pub(crate) leaves_kernels: bool,
     tags: Arc<Tags>,
 }
 
@@ -34,11 +36,13 @@ impl Engine {
         ports: Vec<Port>,
         (policy, heartbeat): (BackoffPolicy, Duration),
         tracing: Tracing,
+        leaves_kernels: bool,
     ) -> Engine {
         let heartbeat = Heartbeat::new(ports.len(), heartbeat);
         Engine {
             connection: Connection::new(link, rank, Ports::new(ports, ranks), tracing),
             waiting: Waiting::new(policy, heartbeat),
+            leaves_kernels,
             tags: Arc::default(),
         }
     }
@@ -76,19 +80,19 @@ impl Engine {
     ) -> Result<&'a mut Batch> {
         self.make_room(queue, open, command, reply)?;
         if self.port(queue.port()).unawaited.added() != open.seen && queue.id != CONTROL {
-            self.order_behind_writes(queue, open, (command, reply))?;
+            self.order_behind_unawaited(queue, open, (command, reply))?;
         }
         Ok(open.batch())
     }
 
     /// Orders what a queue collects from here on behind the messages that nobody waits for.
     #[cold]
-    fn order_behind_writes(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
+    fn order_behind_unawaited(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
         let port = self.port(queue.port());
         let before = port.unawaited.before(queue, &mut open.seen, |seq| port.is_complete(seq));
         for seq in before {
             self.make_room(queue, open, COMMAND_MAX, 0)?;
-            open.batch().wait_for_write(seq);
+            open.batch().wait_for_unawaited(seq);
         }
         self.make_room(queue, open, room.0, room.1)
     }
@@ -106,24 +110,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves what a queue has sent, up to message `last`, to the device: it only writes. Returns once MPI has taken
-    /// the data, or another thread polls for that.
+    /// Leaves what a queue has sent, up to message `last`, to the device. Returns once MPI has taken the data, or
+    /// another thread polls for that, and few enough messages are left.
     pub(crate) fn leave_unawaited(&self, queue: &Arc<Queue>, last: u64) -> Result<()> {
         let port = self.port(queue.port());
         if last != 0 {
             port.unawaited.add(queue, last, |seq| port.is_complete(seq));
         }
         self.connection.drive()?;
-        self.wait_until(None, &|| self.connection.link.is_sent(port.rank))
+        let are_few = || port.in_flight() < IN_FLIGHT || port.is_complete(last);
+        self.wait_until(None, &|| are_few() && self.connection.link.is_sent(port.rank))
     }
 
-    /// Waits, for `patience` at most, for the messages that nobody waited for.
-    pub(crate) fn settle_writes(&self, patience: Duration) -> Result<()> {
+    /// Waits, for `patience` at most, for the messages that nobody waited for, but for kernels without limit.
+    pub(crate) fn settle_unawaited(&self, patience: Duration) -> Result<()> {
         let since = Instant::now();
         let left: Vec<_> = self.connection.ports.iter().map(|port| (port, port.unawaited.lock().numbers())).collect();
         let settled =
             |(port, left): &(&Port, Vec<u64>)| port.alive().is_err() || left.iter().all(|&seq| port.is_complete(seq));
-        self.wait_until(None, &|| left.iter().all(settled) || since.elapsed() > patience)
+        let gives_up = || !self.leaves_kernels && since.elapsed() > patience;
+        self.wait_until(None, &|| left.iter().all(settled) || gives_up())
     }
 
     /// Adds a command of bounded length to what a queue collects.

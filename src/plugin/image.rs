@@ -35,6 +35,8 @@ struct Loaded {
     /// What was added to every address of the ELF file.
     base: u64,
     file: elf::Image,
+    /// Nobody waits for its kernels, see [`super::quiet`].
+    is_quiet: bool,
     /// Keeps the device's addresses from being host addresses.
     _reserved: Reservation,
 }
@@ -83,8 +85,14 @@ impl Images {
     }
 
     /// Loads the image that message `received` brings and returns the addresses of the
-    /// entries.
-    pub(crate) fn load(&self, id: u32, received: u64, parsed: elf::Image, entries: &[Entry]) -> Result<Vec<u64>> {
+    /// entries. Nobody waits for kernels of an image that `is_quiet`.
+    pub(crate) fn load(
+        &self,
+        (id, received): (u32, u64),
+        parsed: elf::Image,
+        is_quiet: bool,
+        entries: &[Entry],
+    ) -> Result<Vec<u64>> {
         let queue = self.queues.queue();
         let tracing = self.queues.engine.tracing();
         let at = tracing.stamp();
@@ -95,14 +103,21 @@ impl Images {
         self.queues.note_wait(&queue, (since, tracing.stamp()), false);
         self.queues.release(queue);
         let (base, _reserved) = placed?;
-        let loaded = Loaded { id, base, file: parsed, _reserved };
+        let loaded = Loaded { id, base, file: parsed, is_quiet, _reserved };
         let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;
         let kernels = entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0);
         self.queues.port().kernels.lock().extend(kernels.map(|(e, &at)| (at, e.name.clone())));
         self.addresses.add_image(self.queues.number, loaded.range());
-        self.loaded.lock().push(loaded);
+        let mut all = self.loaded.lock();
+        all.push(loaded);
+        self.note_quiet(&all);
+        drop(all);
         self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
         Ok(addresses)
+    }
+
+    fn note_quiet(&self, loaded: &[Loaded]) {
+        self.queues.set_quiet(loaded.iter().filter(|image| image.is_quiet).map(Loaded::range));
     }
 
     /// Makes the device load an image at addresses that the program has free too. Returns the base
@@ -158,6 +173,7 @@ impl Images {
         let mut loaded = self.loaded.lock();
         if let Some(i) = loaded.iter().position(|l| l.id == id) {
             let range = loaded.remove(i).range();
+            self.note_quiet(&loaded);
             self.addresses.remove_image(self.queues.number, range.start);
             self.queues.port().kernels.lock().retain(|at, _| !range.contains(at));
         }

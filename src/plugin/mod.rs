@@ -24,6 +24,7 @@ mod progress_lock;
 pub(crate) mod queue;
 pub(crate) mod queue_trace;
 mod queues;
+mod quiet;
 pub(crate) mod shutdown;
 pub(crate) mod start;
 mod tags;
@@ -146,8 +147,8 @@ impl Plugin {
     pub(crate) fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
         self.engine.connection.check_alive(device.number)?;
         let parsed = elf::Image::parse(file, device.hello.machine)?;
-        let Coming { id, message, parcel } = self.send_image(device, file)?;
-        let loaded = device.images.load(id, message, parsed, entries);
+        let Coming { id, message, parcel, is_quiet } = self.send_image(device, file)?;
+        let loaded = device.images.load((id, message), parsed, is_quiet, entries);
         if let Some((parcel, queue)) = parcel
             && let Err(e) = self.engine.wait(&queue)
         {

@@ -4,6 +4,7 @@
 
 use super::arena::Arena;
 use super::batch::Batch;
+use super::ending;
 use super::flight::{Flight, Sent};
 use super::queue::Queue;
 use super::unawaited::Unawaited;
@@ -22,6 +23,8 @@ pub(crate) struct Port {
     pub(crate) rank: usize,
     /// The device's number within its rank, if the rank has several.
     pub(crate) worker: Option<u8>,
+    /// It is on another node.
+    pub(crate) is_far: bool,
     /// "device 0 (rank 0 on host a)".
     pub(crate) name: String,
     pub(super) flight: Mutex<Flight, { order::FLIGHT }>,
@@ -38,10 +41,11 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(rank: usize, worker: Option<u8>, name: String) -> Port {
+    pub(crate) fn new(rank: usize, worker: Option<u8>, is_far: bool, name: String) -> Port {
         Port {
             rank,
             worker,
+            is_far,
             name,
             flight: Mutex::default(),
             unawaited: Unawaited::default(),
@@ -135,10 +139,12 @@ impl Port {
         self.failed_unseen.load(Ordering::Relaxed)
     }
 
-    /// A call on the device fails.
+    /// A call on the device fails. While the process exits, nobody looks at that.
     #[cold]
     pub(crate) fn note_failed_call(&self) {
-        self.failed_unseen.store(false, Ordering::Relaxed);
+        if ending::status().is_none() {
+            self.failed_unseen.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {

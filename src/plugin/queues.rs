@@ -11,6 +11,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, HEAD_LEN, launch_len};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) struct Queues {
@@ -19,12 +20,24 @@ pub(crate) struct Queues {
     pub(super) number: usize,
     ids: Arc<Ids>,
     idle: Mutex<Vec<Arc<Queue>>, { order::LEAF }>,
+    /// The addresses of the images whose kernels nobody waits for.
+    quiet: Mutex<Vec<Range<u64>>, { order::LEAF }>,
     trace: Mutex<DeviceTrace, { order::LEAF }>,
 }
 
 impl Queues {
     pub(crate) fn new(engine: Arc<Engine>, number: usize) -> Queues {
-        Queues { engine, number, ids: Arc::default(), idle: Mutex::default(), trace: Mutex::default() }
+        let (ids, idle, quiet, trace) = Default::default();
+        Queues { engine, number, ids, idle, quiet, trace }
+    }
+
+    /// Sets which images have kernels that nobody waits for, by their addresses.
+    pub(crate) fn set_quiet(&self, images: impl Iterator<Item = Range<u64>>) {
+        *self.quiet.lock() = images.collect();
+    }
+
+    fn is_quiet(&self, kernel: u64) -> bool {
+        self.engine.leaves_kernels && self.quiet.lock().iter().any(|image| image.contains(&kernel))
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -81,9 +94,10 @@ impl Queues {
             let (n, name) = (args.len(), self.port().kernel_name(kernel));
             return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
         }
+        let is_quiet = self.is_quiet(kernel);
         let mut open = queue.open();
         let at = self.engine.tracing().stamp();
-        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, array);
+        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, array, is_quiet);
         open.note(self.engine.tracing(), at, What::Launch(kernel));
         Ok(())
     }
@@ -155,14 +169,14 @@ impl Queues {
         waited
     }
 
-    /// Sends what was collected. Returns the last message of a queue that only writes: nobody waits for it.
+    /// Sends what was collected. Returns the last message of a queue that gives the program nothing: nobody waits for it.
     fn flush_and_look(&self, queue: &Arc<Queue>) -> Result<Option<u64>> {
         let mut open = queue.open();
         self.engine.flush(queue, &mut open)?;
-        Ok(open.batch().only_writes().then_some(open.last))
+        Ok(open.batch().gives_nothing().then_some(open.last))
     }
 
-    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if it only writes.
+    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if it gives the program nothing.
     pub(crate) fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
         let unawaited = self.flush_and_look(queue)?;
         self.engine.poll()?;

@@ -32,7 +32,7 @@ pub(crate) fn may_leave(connection: &Connection) -> bool {
 
 /// Waits for what the program did not wait for. If that fails, nobody else reports it.
 pub(crate) fn settle(engine: &Engine) {
-    let settled = engine.settle_writes(LINK_PATIENCE);
+    let settled = engine.settle_unawaited(LINK_PATIENCE);
     let connection = &engine.connection;
     if connection.ports.iter().any(Port::has_failed_unseen) {
         (0..connection.ports.len()).for_each(|port| connection.finish_output(port));

@@ -175,10 +175,11 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         places.iter().zip(&of_devices).enumerate().map(|(n, (&(r, worker), Hello { host, pid, devices, .. }))| {
             let (number, worker) =
                 if *devices > 1 { (Some(worker as u8), format!("worker {worker} of ")) } else { (None, String::new()) };
-            Port::new(r, number, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
+            let is_far = hellos[r].node != hellos[rank].node;
+            Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
-    let engine =
-        Arc::new(Engine::new(link, (rank, size), ports.collect(), (policy, settings.heartbeat), Tracing::of(settings)));
+    let (waits, tracing) = ((policy, settings.heartbeat), Tracing::of(settings));
+    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, settings.asynchronous));
     let (addresses, controls) = map_arenas(&engine, &capacities)?;
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());

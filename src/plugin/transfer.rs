@@ -7,7 +7,7 @@ use super::batch::ExtraParts;
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
-use crate::base::limits::BUFFERED;
+use crate::base::limits::INLINE_FAR_MAX;
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
@@ -56,6 +56,11 @@ impl Memory {
         if !arena.free(at) {
             return Err(Error::new(format!("{at:#x} is not allocated on {}", self.queues.port().name)));
         }
+        let port = self.queues.port();
+        if self.queues.engine.leaves_kernels && !port.unawaited.is_empty(|seq| port.is_complete(seq)) {
+            // A kernel may still use the memory: it is discarded by a later call, or used again.
+            return Ok(());
+        }
         for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
             self.queues.engine.connection.control(&self.control, |batch| {
                 some.iter().for_each(|r| batch.push(Command::Discard { at: r.start, len: r.end - r.start }));
@@ -73,7 +78,7 @@ impl Memory {
     /// Copies from the program's memory to the device, as a part of `queue`.
     ///
     /// # Safety
-    /// `from[..size]` is readable, and if larger than [`BUFFERED`], until `queue` is synchronized.
+    /// `from[..size]` is readable, and if larger than [`INLINE_FAR_MAX`], until `queue` is synchronized.
     pub(crate) unsafe fn submit(&self, queue: &Arc<Queue>, to: u64, from: *const u8, size: u64) -> Result<()> {
         let write = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             // SAFETY: the caller's promise; all pieces lie within `from[..size]`.
@@ -122,10 +127,11 @@ impl Memory {
         }
         let engine = &self.queues.engine;
         let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
-        if size as usize <= INLINE_MAX {
+        if size as usize <= if self.queues.port().is_far { INLINE_FAR_MAX } else { INLINE_MAX } {
             let mut open = queue.open();
             let at = engine.tracing().stamp();
-            piece(queue, &mut open, 0, size)?;
+            let mut starts = (0..size).step_by(INLINE_MAX);
+            starts.try_for_each(|at| piece(queue, &mut open, at, (size - at).min(INLINE_MAX as u64)))?;
             open.note(engine.tracing(), at, what);
             return Ok(());
         }
@@ -138,25 +144,14 @@ impl Memory {
             true => Command::Receive { to: device, len: size, rank, tag },
             false => Command::Send { from: device, len: size, rank, tag },
         };
-        // Within a node, waiting for the transfer costs no more than copying the data once more.
-        let is_buffered = to_device && size as usize <= BUFFERED && !engine.connection.link.is_near(there);
-        // SAFETY: the caller's promise.
-        let buffer =
-            is_buffered.then(|| engine.connection.buffered(unsafe { std::slice::from_raw_parts(host, size as usize) }));
-        let at_host = buffer.as_ref().map_or(host, |buffer| buffer.as_ptr().cast_mut());
-        // SAFETY: the caller's promise, or the transfer keeps the buffer; a send does not write to its memory.
-        let span = unsafe { Span::new(at_host, size as usize) };
+        // SAFETY: the caller's promise; a send does not write to the program's memory.
+        let span = unsafe { Span::new(host, size as usize) };
         let mut open = queue.open();
-        engine.reserve(queue, &mut open, COMMAND_MAX, 0)?.push_transfer(command, is_buffered);
+        engine.push(queue, &mut open, command)?;
         open.note(engine.tracing(), at, what);
         open.batch().add_transfers(Some(lease.clone()), ExtraParts { transfers: 1, elsewhere: false });
         engine.flush(queue, &mut open)?;
-        engine.connection.start_transfer(
-            (queue, open.last),
-            (Peer { rank: there, tag }, lease),
-            (span, buffer),
-            to_device,
-        )
+        engine.connection.start_transfer((queue, open.last), (Peer { rank: there, tag }, lease), span, to_device)
     }
 
     /// Fills `size` bytes of device memory with a repeated pattern, as a part of `queue`.

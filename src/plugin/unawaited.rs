@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The messages of one device that are not complete and that nobody waits for: they only copied the program's data to
-//! the device. Later messages of the device's queues are ordered behind them there.
+//! The messages of one device that are not complete and that nobody waits for: they give the program nothing. Later
+//! messages of the device's queues are ordered behind them there.
 
 use super::queue::Queue;
 use crate::base::lock::{Guard, Mutex, order};
@@ -34,6 +34,11 @@ impl Unawaited {
 
     pub(crate) fn lock(&self) -> Guard<'_, Messages, { order::UNAWAITED }> {
         self.messages.lock()
+    }
+
+    /// True if all of them are complete.
+    pub(crate) fn is_empty(&self, is_complete: impl Fn(u64) -> bool) -> bool {
+        self.messages.lock().0.iter().all(|m| is_complete(m.seq))
     }
 
     /// Nobody waits for the messages of `queue` up to number `seq`, unless that one is complete.

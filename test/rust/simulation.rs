@@ -303,6 +303,8 @@ struct Case {
     crowded: bool,
     doorbells: bool,
     trace: bool,
+    /// Nobody waits for kernels that return nothing.
+    asynchronous: bool,
     cut: Option<Cut>,
     /// Bit mask of the devices whose memory this process cannot address.
     remote: u32,
@@ -521,7 +523,7 @@ impl JobOf {
         }
         let port = |n: usize| {
             let worker = (of_rank > 1).then_some((n % of_rank) as u8);
-            Port::new(1 + n / of_rank, worker, format!("device {n}"))
+            Port::new(1 + n / of_rank, worker, case.trace, format!("device {n}"))
         };
         let ports = (0..devices).map(port).collect();
         let tracing = Tracing { on: case.trace, trace: case.trace, events: 100 };
@@ -531,6 +533,7 @@ impl JobOf {
             ports,
             (pace(BackoffPolicy::CROWDED_HOST), Duration::ZERO),
             tracing,
+            case.asynchronous,
         ));
 
         // Each job has its own addresses: threads of an earlier job may still use theirs.
@@ -549,7 +552,10 @@ impl JobOf {
         }
         let device = |(n, control): (usize, &Arc<Queue>)| {
             let hello = hello_of_this_process(Role::Device, String::new());
-            Device::new(n, hello, engine.clone(), addresses.clone(), arena(n), control.clone())
+            let device = Device::new(n, hello, engine.clone(), addresses.clone(), arena(n), control.clone());
+            // The kernels are functions of this process.
+            device.queues.set_quiet(std::iter::once(0..u64::MAX));
+            device
         };
         let all = controls.iter().enumerate().map(device).collect();
         let plugin = Plugin::new(engine.clone(), addresses.clone(), all, None);
@@ -861,7 +867,7 @@ impl<'a> Program<'a> {
         order.rotate_left(first % self.devices.len());
         let mut pending_images = Vec::new();
         for device in order {
-            let Coming { id, message, parcel } = self.job.plugin.send_image(device, &file)?;
+            let Coming { id, message, parcel, .. } = self.job.plugin.send_image(device, &file)?;
             if let Some((bytes, queue)) = parcel {
                 self.submitted.push(bytes);
                 pending_images.push(queue);
@@ -998,22 +1004,24 @@ fn cases() -> impl Strategy<Value = Case> {
         (0u64..200_000, any::<bool>()).prop_map(|(after, for_host)| Cut { after: after * after / 200_000, for_host });
     let sizes = (prop_oneof![Just(usize::MAX), 500usize..6000], prop_oneof![Just(1usize << 20), 4096usize..100_000]);
     let threads = prop::collection::vec(ops(), 1..4);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let remote = prop_oneof![2 => Just(0), 1 => any::<u32>()];
     let devices = (1usize..3, prop_oneof![2 => Just(0), 1 => 0..=WORKERS]);
     let all = (any::<u64>(), devices, sizes, flags, prop::option::weighted(0.3, cut), remote, threads);
-    all.prop_map(|(seed, (ranks, workers), (frame, fragment), (crowded, doorbells, trace), cut, remote, threads)| {
+    all.prop_map(|(seed, (ranks, workers), (frame, fragment), flags, cut, remote, threads)| {
+        let (crowded, doorbells, trace, asynchronous) = flags;
         // Workers of a rank that is cut off end their process.
         let cut = cut.filter(|_| workers == 0);
-        Case { seed, ranks, workers, frame, fragment, crowded, doorbells, trace, cut, remote, threads }
+        Case { seed, ranks, workers, frame, fragment, crowded, doorbells, trace, asynchronous, cut, remote, threads }
     })
 }
 
 /// A fixed job, on a network that is not cut.
 fn quiet(seed: u64, ranks: usize) -> Case {
     let (frame, fragment) = (usize::MAX, 1 << 20);
-    let (crowded, doorbells, trace, cut, remote) = (false, true, false, None, 0);
-    Case { seed, ranks, workers: 0, frame, fragment, crowded, doorbells, trace, cut, remote, threads: Vec::new() }
+    let (crowded, doorbells, trace, asynchronous, cut, remote) = (false, true, false, false, None, 0);
+    let (workers, threads) = (0, Vec::new());
+    Case { seed, ranks, workers, frame, fragment, crowded, doorbells, trace, asynchronous, cut, remote, threads }
 }
 
 /// Final contents match the model, each queue keeps its order, every operation completes once or fails with an
