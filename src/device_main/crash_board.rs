@@ -27,6 +27,8 @@ pub(crate) struct CrashBoard {
     kernels: [Apart; THREADS],
     /// The device exits by itself.
     ending: AtomicBool,
+    /// A kernel crashed, which the device reports.
+    faulted: AtomicBool,
     /// Device number and rank, each plus one; 0 if unknown.
     number: AtomicU32,
     rank: AtomicU32,
@@ -81,6 +83,16 @@ impl CrashBoard {
     /// From now on the device exits by itself.
     pub fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// A kernel crashed, and the device reports that.
+    pub fn fault(&self) {
+        self.faulted.store(true, Ordering::Relaxed);
+    }
+
+    /// True if it is no news that the device has exited.
+    pub fn is_exit_known(&self) -> bool {
+        self.is_ending() || self.faulted.load(Ordering::Relaxed)
     }
 
     pub fn is_ending(&self) -> bool {

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 /// How often an idle device checks whether its host is alive.
 const PULSE: Duration = Duration::from_millis(250);
-/// How long the end of MPI may take on a lost device.
+/// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Polls of the receiver between calls of `poll_housekeeping`.
 const LOOKS: u32 = 16;
@@ -187,7 +187,7 @@ impl<B: Backend> Server<B> {
     }
 
     fn end(&self) -> ! {
-        let Parts { host, loader, output, .. } = &*self.parts;
+        let Parts { host, backend, loader, output, .. } = &*self.parts;
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
         let farewell = std::mem::take(&mut *self.farewell.lock());
@@ -198,8 +198,7 @@ impl<B: Backend> Server<B> {
             self.drive_only();
             backoff.pause(false);
         }
-        if self.interpreter.is_lost() {
-            // A thread that has stopped in an image's constructor keeps the right to load, and the loader's locks.
+        if backend.fault().is_some_and(|fault| fault.keeps_loader) {
             end_after(LOST_PATIENCE, 0);
         }
         // MPI unloads libraries when it ends; no other thread may be loading one then.

@@ -156,7 +156,7 @@ fn end_as(status: c_int, unexpected: bool, signals: &libc::sigset_t) -> ! {
 fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> Option<String> {
     let host = node::host_name();
     let identity = board.identity();
-    if !libc::WIFSIGNALED(status) && (board.is_ending() || identity.is_none()) {
+    if !libc::WIFSIGNALED(status) && (board.is_exit_known() || identity.is_none()) {
         return None;
     }
     let device = match identity {

@@ -187,6 +187,12 @@ impl Connection {
             }
             Reply::Failed { seq, failure } => {
                 let was_alive = self.ports[port].alive().is_ok();
+                let is_unawaited = |queue: &Arc<Queue>| self.ports[port].unawaited.lock().contains(queue, seq);
+                let queue = self.ports[port].flight.lock().unanswered(seq).map(|s| s.queue.clone());
+                if was_alive && queue.as_ref().is_some_and(is_unawaited) {
+                    // Before anybody can find the device lost.
+                    self.ports[port].fail_unseen();
+                }
                 let mut error = self.error_of(port, &failure);
                 // Until the queue has the error: it may be left to itself at this moment.
                 let unawaited = self.ports[port].unawaited.lock();

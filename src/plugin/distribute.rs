@@ -68,15 +68,6 @@ fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
     ([file, &list].concat(), list.len() as u64)
 }
 
-/// True if nobody need wait for kernels of this image. Warns otherwise: the user wants that.
-fn is_quiet(file: &[u8]) -> bool {
-    let checked = quiet::check(file);
-    if let Err(e) = &checked {
-        log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
-    }
-    checked.is_ok()
-}
-
 /// Which device has which image, or will have it.
 #[derive(Default)]
 pub(crate) struct Distribution {
@@ -89,6 +80,8 @@ impl Distribution {
     /// Sends an image to a device, unless it is already on its way; if no device has it yet, to all.
     pub(crate) fn send(&self, engine: &Engine, devices: &[Device], device: &Device, file: &[u8]) -> Result<Coming> {
         let hash = xxh3_128(file);
+        let quiet = engine.leaves_kernels.then(|| quiet::check(file));
+        let mut is_new = false;
         // Locked until every device was sent its command: a load must not overtake it.
         let mut sent = self.sent.lock();
         let known = sent.iter().position(|i| i.hash == hash);
@@ -104,7 +97,8 @@ impl Distribution {
             let tried = || self.tried.fetch_add(1, Ordering::Relaxed);
             let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
             let id = ids.find(is_free).expect("fewer images than numbers");
-            let is_quiet = engine.leaves_kernels && is_quiet(file);
+            is_new = true;
+            let is_quiet = matches!(quiet, Some(Ok(())));
             sent.push(Sent { id, hash, is_quiet, messages: vec![None; devices.len()], loaded: 0 });
             let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
             receivers.extend(devices.iter().filter(|d| d.number != device.number).filter(same));
@@ -141,7 +135,12 @@ impl Distribution {
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
             engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
         }
-        Ok(Coming { id: image.id, message, parcel: Some((parcel, queue)), is_quiet: image.is_quiet })
+        let coming = Coming { id: image.id, message, parcel: Some((parcel, queue)), is_quiet: image.is_quiet };
+        drop(sent);
+        if let Some(Err(e)) = quiet.filter(|_| is_new) {
+            log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
+        }
+        Ok(coming)
     }
 
     /// Notes whether a device has loaded an image that was sent to it.

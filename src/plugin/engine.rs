@@ -122,14 +122,14 @@ impl Engine {
         self.wait_until(None, &|| are_few() && self.connection.link.is_sent(port.rank))
     }
 
-    /// Waits, for `patience` at most, for the messages that nobody waited for, but for kernels without limit.
+    /// Waits, for `patience` at most, for the messages that nobody waited for. Nothing can be seen of them any more but
+    /// that they fail.
     pub(crate) fn settle_unawaited(&self, patience: Duration) -> Result<()> {
         let since = Instant::now();
         let left: Vec<_> = self.connection.ports.iter().map(|port| (port, port.unawaited.lock().numbers())).collect();
         let settled =
             |(port, left): &(&Port, Vec<u64>)| port.alive().is_err() || left.iter().all(|&seq| port.is_complete(seq));
-        let gives_up = || !self.leaves_kernels && since.elapsed() > patience;
-        self.wait_until(None, &|| left.iter().all(settled) || gives_up())
+        self.wait_until(None, &|| left.iter().all(settled) || since.elapsed() > patience)
     }
 
     /// Adds a command of bounded length to what a queue collects.

@@ -172,7 +172,12 @@ impl Plugin {
             // If the device does not answer, the end of the trace reports it.
             let _ = trace.collect(device);
         }
-        device.images.unload(id, received)
+        let unloaded = device.images.unload(id, received);
+        if unloaded.is_err() && ending::status().is_some() {
+            // Nobody looks at the result of a call that the program's end makes.
+            device.port().fail_unseen();
+        }
+        unloaded
     }
 
     /// Unloads all images of a device, the last one first.
@@ -216,8 +221,9 @@ impl Plugin {
                 trace.end(&self.devices);
             }
             if unloads {
-                // Only now: the trace names kernels. The loss of a device has been reported already.
+                // Only now: the trace names kernels.
                 self.devices.iter().for_each(|device| drop(self.unload_all(device)));
+                shutdown::check(&self.engine);
             }
             let controls: Vec<_> = self.devices.iter().map(|d| d.control.clone()).collect();
             shutdown::end_devices(&self.engine, &controls, END_PATIENCE);

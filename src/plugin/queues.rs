@@ -110,6 +110,10 @@ impl Queues {
     ) -> Result<(u64, Arc<Queue>)> {
         let queue = self.new_queue();
         let mut open = queue.open();
+        if let [Command::Image { .. }] = commands {
+            // Nothing on the device uses the image yet, and other devices wait for it.
+            open.seen = self.port().unawaited.added();
+        }
         commands.iter().try_for_each(|&c| self.engine.push(&queue, &mut open, c))?;
         open.batch().add_transfers(lease, extra);
         self.engine.flush(&queue, &mut open)?;

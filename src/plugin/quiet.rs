@@ -125,8 +125,8 @@ const OTHERS: &[&str] = &[
     "_Unwind_Resume",
 ];
 
-/// The beginnings of more such names: libomp without its output, vector mathematics, arithmetic of the compiler's
-/// library, operators `new` and `delete`, and what throws C++'s exceptions.
+/// The beginnings of more such names: libomp without its output, arithmetic of the compiler's library, operators `new`
+/// and `delete`, and what throws C++'s exceptions.
 const BEGINNINGS: &[&str] = &[
     "__kmpc_",
     "omp_get_",
@@ -136,7 +136,6 @@ const BEGINNINGS: &[&str] = &[
     "omp_set_",
     "omp_unset_",
     "omp_test_",
-    "_ZGV",
     "__mul",
     "__div",
     "__mod",
@@ -174,10 +173,13 @@ pub(crate) fn check(file: &[u8]) -> Result<()> {
 
 fn only_computes(import: &str) -> bool {
     let is_math = |name: &str| MATH.binary_search(&name).is_ok();
+    let is_math = |name: &str| is_math(name) || name.strip_suffix(['f', 'l']).is_some_and(is_math);
+    // A vector variant: "_ZGVbN2v_sin".
+    let is_vector = |name: &str| name.starts_with("_ZGV") && name.rsplit_once('_').is_some_and(|(_, of)| is_math(of));
     is_math(import)
-        || import.strip_suffix(['f', 'l']).is_some_and(is_math)
+        || is_vector(import)
         || OTHERS.contains(&import)
-        || BEGINNINGS.iter().any(|beginning| import.starts_with(beginning))
+        || (import != "__kmpc_error" && BEGINNINGS.iter().any(|beginning| import.starts_with(beginning)))
 }
 
 /// True if some instruction calls the system, or if there is data between the instructions.

@@ -33,13 +33,18 @@ pub(crate) fn may_leave(connection: &Connection) -> bool {
 /// Waits for what the program did not wait for. If that fails, nobody else reports it.
 pub(crate) fn settle(engine: &Engine) {
     let settled = engine.settle_unawaited(LINK_PATIENCE);
+    check(engine);
+    if let Err(Error::Text(text)) = settled {
+        log::error(text);
+        engine.connection.abort(1);
+    }
+}
+
+/// Ends the job if something failed, and no call of the program.
+pub(crate) fn check(engine: &Engine) {
     let connection = &engine.connection;
     if connection.ports.iter().any(Port::has_failed_unseen) {
         (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
-        connection.abort(1);
-    }
-    if let Err(Error::Text(text)) = settled {
-        log::error(text);
         connection.abort(1);
     }
 }

@@ -179,7 +179,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let (waits, tracing) = ((policy, settings.heartbeat), Tracing::of(settings));
-    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, settings.asynchronous));
+    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels(settings)));
     let (addresses, controls) = map_arenas(&engine, &capacities)?;
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
@@ -195,6 +195,18 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
     let trace = Trace::begin(settings, program, &devices)?;
     Ok(Plugin::new(engine.clone(), addresses.clone(), devices, trace))
+}
+
+/// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
+/// order their own work by what they wait for.
+fn leaves_kernels(settings: &Settings) -> bool {
+    // SAFETY: the name is a C string.
+    let uses_offload_api = || !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null();
+    if !settings.asynchronous || !uses_offload_api() {
+        return settings.asynchronous;
+    }
+    log::warning("OMPTARGET_MPI_ASYNC=1 has no effect on a program that uses the Offload API");
+    false
 }
 
 /// The size of a device's arena: the user's setting, or the device's share of its node's memory, in

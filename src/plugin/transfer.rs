@@ -42,6 +42,9 @@ impl Memory {
         let like = if like == 0 { MALLOC } else { like };
         self.queues.check_alive()?;
         let mut arena = self.queues.port().arena.lock();
+        if self.queues.engine.leaves_kernels {
+            self.discard(&mut arena)?;
+        }
         arena.alloc(size, like).ok_or_else(|| {
             let free = self.capacity() - arena.used;
             let (name, all) = (&self.queues.port().name, self.capacity());
@@ -56,9 +59,14 @@ impl Memory {
         if !arena.free(at) {
             return Err(Error::new(format!("{at:#x} is not allocated on {}", self.queues.port().name)));
         }
+        self.discard(&mut arena)
+    }
+
+    /// Makes the device return unused memory to its system, if it is much.
+    fn discard(&self, arena: &mut Arena) -> Result<()> {
         let port = self.queues.port();
         if self.queues.engine.leaves_kernels && !port.unawaited.is_empty(|seq| port.is_complete(seq)) {
-            // A kernel may still use the memory: it is discarded by a later call, or used again.
+            // A kernel may still use it: a later call discards it, or it is used again.
             return Ok(());
         }
         for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
@@ -78,7 +86,7 @@ impl Memory {
     /// Copies from the program's memory to the device, as a part of `queue`.
     ///
     /// # Safety
-    /// `from[..size]` is readable, and if larger than [`INLINE_FAR_MAX`], until `queue` is synchronized.
+    /// `from[..size]` is readable, and if larger than [`INLINE_MAX`], until `queue` is synchronized.
     pub(crate) unsafe fn submit(&self, queue: &Arc<Queue>, to: u64, from: *const u8, size: u64) -> Result<()> {
         let write = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             // SAFETY: the caller's promise; all pieces lie within `from[..size]`.

@@ -96,6 +96,9 @@ if llvm != "18" or stock:
 # Plugins are part of libomptarget, and all of its devices can be used together.
 if int(llvm) >= 19:
     config.available_features.add("plugins-inside")
+# An image's destructors run at the program's end.
+if int(llvm) >= 18:
+    config.available_features.add("unloads")
 # The Offload API as a C program uses it: header and library.
 offload_api = "/usr/lib/llvm-%s" % llvm
 if int(llvm) >= 22 and not stock and os.path.exists(offload_api + "/include/offload/OffloadAPI.h"):

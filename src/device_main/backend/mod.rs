@@ -43,6 +43,8 @@ pub(crate) struct Fault {
     pub failure: &'static Failure,
     /// The slot of the faulting kernel's thread.
     pub slot: usize,
+    /// That thread was loading or unloading an image, and keeps the loader's locks.
+    pub keeps_loader: bool,
 }
 
 /// Owns memory, loads images, runs kernels. Several threads call it at once.

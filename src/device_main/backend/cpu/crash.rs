@@ -149,7 +149,8 @@ fn report() -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
     // SAFETY: `FAULTED` is set: the record is written and does not change any more.
     let record = unsafe { (*FIRST.0.get()).as_ref()? };
-    Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot })
+    let keeps_loader = record.kernel == IMAGE_CODE;
+    Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot, keeps_loader })
 }
 
 fn describe(record: &Record) -> Failure {
@@ -262,6 +263,9 @@ fn claim(slot: usize, in_team: bool, cause: impl FnOnce() -> Cause) {
     // SAFETY: `CLAIMED` lets only one thread come here, and others read only after `FAULTED` is set.
     unsafe { *FIRST.0.get() = Some(record) };
     FAULTED.store(true, Ordering::Release);
+    if let Some(board) = board() {
+        board.fault();
+    }
     // SAFETY: alarm is safe in a signal handler; its signal ends the process.
     unsafe { libc::alarm(LAST_RESORT) };
 }
