@@ -393,6 +393,9 @@ impl Mpi {
     /// Ends all processes of the job at once.
     pub fn abort(&mut self, code: i32) -> ! {
         ABORTING.store(true, Ordering::Relaxed);
+        if code != 0 {
+            pmi::fail();
+        }
         // SAFETY: MPI is started.
         unsafe { sys::MPI_Abort(self.comm, code) };
         end(code)

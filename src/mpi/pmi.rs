@@ -39,8 +39,8 @@ pub(super) fn note() {
     }
 }
 
-/// Requests from MPICH's launcher that it ends the job and returns a failure. For a process that exits while MPI
-/// starts: if several do so at once, MPICH 4.2's launcher may take all of them for successful.
+/// Requests from MPICH's launcher that it ends the job and returns a failure. For a process that aborts, or exits while
+/// MPI starts: if several processes exit at once, MPICH 4.2's launcher may take all of them for successful.
 pub fn fail() {
     if let Some(fd) = descriptor().filter(|_| forgets_statuses()) {
         // An abort ends the launcher, which first has to read what this process has written.

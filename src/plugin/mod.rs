@@ -174,8 +174,9 @@ impl Plugin {
         }
         let unloaded = device.images.unload(id, received);
         if unloaded.is_err() && ending::status().is_some() {
-            // Nobody looks at the result of a call that the program's end makes.
+            // Nobody looks at the result of a call that the program's end makes, and libomptarget 22 makes no more.
             device.port().fail_unseen();
+            shutdown::check(&self.engine);
         }
         unloaded
     }
