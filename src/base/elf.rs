@@ -159,7 +159,7 @@ pub(crate) fn imports(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(imports.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
 }
 
-/// The contents of an ELF file's executable sections; an error if there are none.
+/// The contents of an ELF file's executable sections. Fails if no section is executable.
 pub(crate) fn code(bytes: &[u8]) -> Result<Vec<&[u8]>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
     let sections = elf.section_headers.iter().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) != 0);

@@ -173,14 +173,16 @@ impl Queues {
         waited
     }
 
-    /// Sends what was collected. Returns the last message of a queue that gives the program nothing: nobody waits for it.
+    /// Sends what was collected. If the queue gives the program nothing, returns its last message, which nobody waits
+    /// for.
     fn flush_and_look(&self, queue: &Arc<Queue>) -> Result<Option<u64>> {
         let mut open = queue.open();
         self.engine.flush(queue, &mut open)?;
         Ok(open.batch().gives_nothing().then_some(open.last))
     }
 
-    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if it gives the program nothing.
+    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if the queue gives
+    /// the program nothing.
     pub(crate) fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
         let unawaited = self.flush_and_look(queue)?;
         self.engine.poll()?;
