@@ -242,9 +242,9 @@ impl<C> Link<C> {
     /// Creates a link over a started transport, and posts the receives for messages.
     ///
     /// `frames` is, by rank, how many bytes the transport carries there without asking the receiver first, where
-    /// several such sends cost less than a large one. A message of this length or more, up to [`FRAMES`] times as
-    /// long, is sent in frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data is sent in pieces
-    /// of `fragment` bytes; both ends of a transfer must agree on that.
+    /// several such sends cost less than a large one. A message of this length or more, up to `limits::FRAMES` times
+    /// as long, is sent in frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data
+    /// is sent in pieces of `fragment` bytes; both ends of a transfer must agree on that.
     pub fn new(
         transport: Box<dyn Transport>,
         fragment: usize,

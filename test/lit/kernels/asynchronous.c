@@ -42,7 +42,7 @@ static void end_early(const char *path) {
   volatile int *here, *there;
   share(path, &here, &there);
   int *seen = omp_target_alloc(sizeof *seen, 0), value = 0;
-#pragma omp target is_device_ptr(seen) firstprivate(there)
+#pragma omp target is_device_ptr(seen, there)
   {
     while (*there == 0)
       ;
