@@ -23,7 +23,7 @@ pub mod order {
 
     /// Statistics and trace of the whole program (`Plugin`). Held while the plugin collects those of
     /// the devices: only unloading an image and the end of the program wait for that.
-    pub const WATCH: u8 = 1;
+    pub const TRACE: u8 = 1;
     /// Statistics and trace of one device.
     pub const SEEN: u8 = 2;
     /// Which device has which image (`Plugin`). Held until a new image is announced to all devices.

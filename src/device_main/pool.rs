@@ -25,7 +25,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Period of the watching thread. A receiver that it sees twice in the same kernel is late.
-const WATCH: Duration = Duration::from_micros(50);
+const PERIOD: Duration = Duration::from_micros(50);
 /// The watching thread sleeps when nothing has run for this long.
 const REST: Duration = Duration::from_millis(5);
 /// How often a thread looks for an offer of the token: for longer than the receiver polls once.
@@ -235,7 +235,7 @@ impl Pool {
                 self.token.rest(state, || self.none_ready());
                 continue;
             }
-            std::thread::sleep(WATCH);
+            std::thread::sleep(PERIOD);
         }
     }
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often an idle device checks whether its host is alive.
-const PULSE: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Polls of the receiver between calls of `poll_housekeeping`.
@@ -42,7 +42,7 @@ pub(crate) struct Server<B> {
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
     /// The reply to the shutdown command.
-    farewell: Mutex<Option<Vec<u8>>, { order::LEAF }>,
+    shutdown_reply: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     /// Set if this process can be checkpointed.
     checkpoint: Option<Arc<dyn Checkpoint>>,
 }
@@ -60,7 +60,7 @@ impl<B: Backend> Server<B> {
         let (loader, pool, trace) = (Loader::default(), Pool::new(), Trace::default());
         let parts = Arc::new(Parts { host, backend, loader, output, pool, trace });
         let interpreter = Interpreter::new(parts.clone(), kernel_time);
-        Arc::new(Server { parts, inbox: Mutex::default(), interpreter, farewell: Mutex::default(), checkpoint })
+        Arc::new(Server { parts, inbox: Mutex::default(), interpreter, shutdown_reply: Mutex::default(), checkpoint })
     }
 
     #[cfg(test)]
@@ -83,7 +83,7 @@ impl<B: Backend> Server<B> {
     fn poll_housekeeping(&self, backoff: &Backoff<'_>) {
         let drive = || self.drive_only();
         self.interpreter.poll_faults(self.checkpoint.is_some(), drive);
-        if self.farewell.lock().is_some() {
+        if self.shutdown_reply.lock().is_some() {
             self.end();
         }
         self.parts.output.poll(&self.parts.host, backoff.is_long(), drive);
@@ -161,7 +161,7 @@ impl<B: Backend> Server<B> {
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
                 Command::Discard { at, len } => backend.discard(at, len),
-                Command::Watch { events } => trace.begin(events),
+                Command::Trace { events } => trace.begin(events),
                 Command::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
                 Command::Recall => {
                     let mut message = host.link().buffer();
@@ -180,7 +180,7 @@ impl<B: Backend> Server<B> {
         }
         let reply = work.take_reply();
         match ends {
-            true => *self.farewell.lock() = Some(reply),
+            true => *self.shutdown_reply.lock() = Some(reply),
             false => host.send(reply),
         }
         Ok(())
@@ -190,8 +190,8 @@ impl<B: Backend> Server<B> {
         let Parts { host, backend, loader, output, .. } = &*self.parts;
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
-        let farewell = std::mem::take(&mut *self.farewell.lock());
-        farewell.into_iter().for_each(|reply| host.send(reply));
+        let shutdown_reply = std::mem::take(&mut *self.shutdown_reply.lock());
+        shutdown_reply.into_iter().for_each(|reply| host.send(reply));
         let mut backoff = host.backoff();
         while !host.link().is_flushed() {
             host.check();
@@ -219,7 +219,7 @@ impl<B: Backend> Serve for Server<B> {
     fn receive(self: &Arc<Self>, me: &mut Me) {
         let Parts { host, backend, loader, pool, .. } = &*self.parts;
         let mut backoff = host.backoff();
-        let mut pulse = Instant::now();
+        let mut last_check = Instant::now();
         let mut looks = 0u32;
         while me.receiving {
             let (progress, arrived) = self.drive();
@@ -269,8 +269,8 @@ impl<B: Backend> Serve for Server<B> {
                         pool::add_thread(self);
                     }
                 }
-                if backoff.elapsed() > PULSE && pulse.elapsed() > PULSE {
-                    pulse = Instant::now();
+                if backoff.elapsed() > HEARTBEAT && last_check.elapsed() > HEARTBEAT {
+                    last_check = Instant::now();
                     host.check();
                 }
             }

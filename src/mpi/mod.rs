@@ -279,6 +279,8 @@ impl Mpi {
             let mut info = info(hosts)?;
             let (path, arguments, errors) = (words[0].as_ptr(), arguments.as_mut_ptr(), errors.as_mut_ptr());
             let rc = sys::MPI_Comm_spawn(path, arguments, count(n)?, info, 0, alone, &mut inter, errors);
+            sys::MPI_Info_free(&mut info);
+            sys::MPI_Comm_free(&mut alone);
             ok("MPI_Comm_spawn", rc).map_err(|e| {
                 let instead = if is_programs {
                     "use an MPI that can, for instance Open MPI".to_string()
@@ -291,8 +293,6 @@ impl Mpi {
                     executable.display()
                 ))
             })?;
-            sys::MPI_Info_free(&mut info);
-            sys::MPI_Comm_free(&mut alone);
             Mpi::merged(inter, 0, is_programs)
         }
     }

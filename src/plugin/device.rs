@@ -66,7 +66,7 @@ impl Device {
         let mut answer = Box::new([0u8; 8]);
         let mut open = queue.open();
         engine.push(queue, &mut open, command)?;
-        if !matches!(command, Command::Watch { .. }) {
+        if !matches!(command, Command::Trace { .. }) {
             open.batch().read_into(answer.as_mut_ptr(), answer.len());
         }
         engine.flush(queue, &mut open)?;

@@ -62,7 +62,7 @@ pub(crate) struct Plugin {
     host_memory: Mutex<HashMap<usize, Layout>, { order::LEAF }>,
     distribution: Distribution,
     /// Until the end, if anything is traced.
-    trace: Mutex<Option<Trace>, { order::WATCH }>,
+    trace: Mutex<Option<Trace>, { order::TRACE }>,
     finished: AtomicBool,
 }
 

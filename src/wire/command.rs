@@ -84,7 +84,7 @@ wire_format! {
         /// Loads libraries that every image will need ahead of time; see [`libraries`].
         Preload { libraries: Bytes<'a> } = 17,
         /// Starts statistics, and a trace of up to this many events.
-        Watch { events: u64 } = 18,
+        Trace { events: u64 } = 18,
         /// Appends the time of the device to the reply, see `base::clock`.
         Clock = 19,
         /// Sends as many records of statistics and trace as a [`super::reply::Reply::Records`] holds,

@@ -86,7 +86,7 @@ impl Trace {
         let file = settings.trace.as_deref().map(|path| create(&own(path))).transpose()?;
         let start = (clock::now(), Instant::now());
         let traced = devices.iter().map(|device| {
-            device.request(Command::Watch { events: tracing.events }, PATIENCE)?;
+            device.request(Command::Trace { events: tracing.events }, PATIENCE)?;
             let first = Moment::now(device)?;
             Ok(TracedDevice { first, messages: device.port().messages(), seen: Mutex::default() })
         });

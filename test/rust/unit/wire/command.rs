@@ -23,7 +23,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Move { image: b },
         Command::Shutdown,
         Command::Redirect { from: n, to: !n },
-        Command::Watch { events: n },
+        Command::Trace { events: n },
         Command::Clock,
         Command::Recall,
         Command::Printed { bytes: n },
