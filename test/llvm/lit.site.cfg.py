@@ -73,7 +73,9 @@ if flang:
 if param("mpi"):
     # lit starts from an almost empty environment; mpirun hands this one on.
     config.environment["HOME"] = os.path.expanduser("~")
-    config.environment["LD_LIBRARY_PATH"] = releases.slot(release, prefix)
+    # libomptarget opens libomp.so for tools: where that release is unpacked only, from there.
+    places = [releases.slot(release, prefix), f"{releases.folder(release)}/lib"]
+    config.environment["LD_LIBRARY_PATH"] = ":".join(places)
     # Open MPI 5 warns of a machine without a network, on the stderr that tests read.
     config.environment["OMPI_MCA_reachable"] = "weighted"
     if os.geteuid() == 0:
