@@ -3,6 +3,7 @@
 // What several devices cost and do at once. Prints "name<TAB>seconds".
 //
 //   scale here|elsewhere turns     an empty region on device 0, and one on each in turn
+//   scale here|elsewhere threads   empty regions by as many threads as devices, each on its own
 //   scale here|elsewhere tasks     nowait regions on each in turn
 //   scale here|elsewhere between   copies from device 0 to device 1
 //   scale here|elsewhere overlap   things that should not wait for each other
@@ -27,6 +28,16 @@ static void region_in_turn(void) {
 #pragma omp target device(turn)
   {}
   turn = (turn + 1) % devices;
+}
+
+enum { BY_EACH = 100 };
+
+static void regions_by_threads(void) {
+#pragma omp parallel num_threads(devices)
+  for (int i = 0; i < BY_EACH; ++i) {
+#pragma omp target device(omp_get_thread_num())
+    {}
+  }
 }
 
 // Counts regions where they run, so that even an empty one can be checked.
@@ -171,6 +182,8 @@ int main(int argc, char **argv) {
   if (strcmp(what, "turns") == 0) {
     measure("region on device 0", region_on_first);
     measure("region in turn", region_in_turn);
+  } else if (strcmp(what, "threads") == 0) {
+    measure("100 regions by each thread", regions_by_threads);
   } else if (strcmp(what, "tasks") == 0) {
     measure("1000 nowait", tasks);
     check(sum_of_ran() == expected, "number of nowait regions that ran");
@@ -179,7 +192,7 @@ int main(int argc, char **argv) {
   } else if (strcmp(what, "overlap") == 0) {
     overlap();
   } else {
-    fprintf(stderr, "usage: scale here|elsewhere turns|tasks|between|overlap|first\n");
+    fprintf(stderr, "usage: scale here|elsewhere turns|threads|tasks|between|overlap|first\n");
     return 2;
   }
   return 0;
