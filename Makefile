@@ -17,7 +17,7 @@
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)
-#   make check-all                       every suite, each release of LLVM with each MPI: hours
+#   make check-all                       every suite (on Debian 12 each release of LLVM with each MPI): hours
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that

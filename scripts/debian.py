@@ -59,10 +59,13 @@ class Apt:
 
     def add_unstable(self):
         """Takes Debian's newest sources too, for releases that the system has from there."""
-        uris = subprocess.run(
-            [*self.command, "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
+        targets = subprocess.run(
+            [*self.command, "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"],
             cwd=self.work, stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout.split()  # fmt: skip
+        ).stdout  # fmt: skip
+        uris = re.findall(r"(?m)^Debian Debian (.*)$", targets)
+        if not uris:
+            sys.exit("llvm: apt has no mirror of Debian to fetch sources from; unpack them and set LLVM_SOURCE=DIR")
         (self.work / "sources" / "unstable.list").write_text(f"deb-src [check-valid-until=no] {uris[0]} unstable main\n")
         subprocess.run([*self.command, "update"], cwd=self.work, stdin=subprocess.DEVNULL)
 
@@ -71,6 +74,12 @@ class Apt:
         command = ["apt-cache", *self.command[2:], "showsrc", name]
         found = subprocess.run(command, cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True)
         return found.returncode == 0 and found.stdout != b""
+
+    def depends(self, name):
+        """The packages that a package needs, by name."""
+        command = ["apt-cache", *self.command[2:], "depends", "--important", name]
+        found = subprocess.run(command, cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return re.findall(r"(?m)^ *Depends: ([\w.+-]+)$", found.stdout)
 
     def get(self, *arguments):
         subprocess.run(
@@ -91,10 +100,13 @@ def fetch_libomptarget(release):
     place = BUILD / "llvm" / str(release)
     if (place / "packages").exists():
         return
-    # Debian 13 renamed one of them.
-    packages = f"libomp5-{release}" + "t64" * (str(release) == "17"), f"libomp-{release}-dev"
-    print("llvm: fetching from Debian:", *packages, flush=True)
     apt = Apt(place / "fetch")
+    # Whose libomp it is depends on the release: 22's package has a link to another one's.
+    headers = f"libomp-{release}-dev"
+    packages = headers, *(name for name in apt.depends(headers) if name.startswith("libomp5-"))
+    if len(packages) < 2:
+        sys.exit(f"llvm: apt knows no package {headers}: this system has no OpenMP of LLVM {release}")
+    print("llvm: fetching from Debian:", *packages, flush=True)
     unpack(apt, packages, apt.work / "unpacked")
     # From 17 on it is libLLVM that loads plugins, which looks for them where it was itself found.
     libraries = apt.work / "unpacked" / "usr" / "lib" / f"llvm-{release}" / "lib"

@@ -54,7 +54,7 @@ def flang(release):
         return None
     path = shutil.which("flang-22")
     if not path:
-        raise FileNotFoundError("flang-22 is not installed (scripts/root13 --llvm 22 has it)")
+        raise SystemExit("flang-22 is not installed: apt-get install flang-22 (scripts/root13 --llvm 22 has it)")
     return path
 
 

@@ -171,13 +171,12 @@ impl Images {
     /// Unloads an image; its addresses are invalid from now on. A lost device has no images any more.
     pub(crate) fn unload(&self, id: u32, received: u64) -> Result<()> {
         let mut loaded = self.loaded.lock();
-        let image = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i));
+        let range = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i).range());
         self.note_quiet(&loaded);
         drop(loaded);
         let unloaded = self.forget(id, received).and_then(|queue| queue.map_or(Ok(()), |q| self.queues.finish(&q)));
-        if let Some(image) = image {
+        if let Some(range) = range {
             // Until now the device could report that one of its kernels failed.
-            let range = image.range();
             self.addresses.remove_image(self.queues.number, range.start);
             self.queues.port().kernels.lock().retain(|at, _| !range.contains(at));
         }

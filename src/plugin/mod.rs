@@ -34,7 +34,7 @@ mod unawaited;
 mod wait;
 
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result, elf, log};
 use address_map::AddressMap;
 use device::Device;
 use distribute::{Coming, Distribution};
@@ -175,6 +175,9 @@ impl Plugin {
         let unloaded = device.images.unload(id, received);
         if unloaded.is_err() && ending::status().is_some() {
             // Nobody looks at the result of a call that the program's end makes, and libomptarget 22 makes no more.
+            if let Err(Error::Text(text)) = &unloaded {
+                log::error(text);
+            }
             device.port().fail_unseen();
             shutdown::check(&self.engine);
         }

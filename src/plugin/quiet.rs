@@ -175,9 +175,9 @@ fn only_computes(import: &str) -> bool {
     let is_math = |name: &str| MATH.binary_search(&name).is_ok();
     let is_math = |name: &str| is_math(name) || name.strip_suffix(['f', 'l']).is_some_and(is_math);
     // A vector variant: "_ZGVbN2v_sin".
-    let is_vector = |name: &str| name.starts_with("_ZGV") && name.rsplit_once('_').is_some_and(|(_, of)| is_math(of));
+    let of_vector = |name: &str| name.strip_prefix("_ZGV")?.split_once('_').map(|(_, of)| is_math(of));
     is_math(import)
-        || is_vector(import)
+        || of_vector(import) == Some(true)
         || OTHERS.contains(&import)
         || (import != "__kmpc_error" && BEGINNINGS.iter().any(|beginning| import.starts_with(beginning)))
 }

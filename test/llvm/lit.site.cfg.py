@@ -73,8 +73,10 @@ if flang:
 if param("mpi"):
     # lit starts from an almost empty environment; mpirun hands this one on.
     config.environment["HOME"] = os.path.expanduser("~")
-    # libomptarget opens libomp.so for tools: where that release is unpacked only, from there.
-    places = [releases.slot(release, prefix), f"{releases.folder(release)}/lib"]
+    places = [releases.slot(release, prefix)]
+    if not os.path.exists(f"/usr/lib/llvm-{release}/lib/libomp.so"):
+        # libomptarget opens it for tools. Here that release is only unpacked.
+        places.append(f"{releases.folder(release)}/lib")
     config.environment["LD_LIBRARY_PATH"] = ":".join(places)
     # Open MPI 5 warns of a machine without a network, on the stderr that tests read.
     config.environment["OMPI_MCA_reachable"] = "weighted"

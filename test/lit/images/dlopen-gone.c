@@ -4,8 +4,8 @@
 // first one again, and their own host plugin crashes on it; this one must be asked first
 // and take it.
 //
-// LLVM 19 forgets the mappings of a library's globals when the library goes, with
-// its own host plugin too.
+// LLVM 19 and later forget the mappings of a library's globals when the library goes, with
+// their own host plugin too.
 // XFAIL: plugins-inside
 // LLVM 18's libomptarget mostly crashes in the regions of a library that is opened after the first
 // region, with its own host plugin too.
