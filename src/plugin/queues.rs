@@ -221,9 +221,9 @@ impl Queues {
         let port = self.port();
         let failure = queue.take_failure().or_else(|| port.has_failed_unseen().then_some(Error::Reported));
         let Some(e) = failure else { return Ok(()) };
-        // The program was promised results that it will not get.
+        // The program was promised results that it will not get. This call's result may never be looked at
+        // (`omp_target_memcpy`), so a failure that nobody has seen stays one.
         port.lose();
-        port.note_failed_call();
         self.engine.connection.finish_output(self.number);
         Err(e)
     }
