@@ -96,8 +96,8 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
         let (server, mut me) = (server_of_thread, Me { slot, receiving: false, was_long: false });
-        server.pool().begun.fetch_add(1, Ordering::Release);
         server.begin(slot);
+        server.pool().begun.fetch_add(1, Ordering::Release);
         server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
         loop {
             stand_by(&server, &mut me);
@@ -195,6 +195,12 @@ impl Pool {
         let offer = self.token.offer();
         pause();
         me.receiving = self.token.retract(offer);
+    }
+
+    /// True if all threads run. A thread that starts takes the dynamic loader's lock (glibc registers destructors of
+    /// thread-local variables), which another thread holds while an image's constructors run.
+    pub fn have_all_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire) >= self.threads.load(Ordering::Relaxed)
     }
 
     /// True if a thread could replace the receiver.
