@@ -54,11 +54,11 @@ static double run_together(enum pattern pattern, uint64_t iterations, uint64_t r
   return took;
 }
 
-// The graph that rank 0 wants to run next; without iterations there is none.
-static void tell(uint64_t graph[2]) { MPI_Bcast(graph, 2, MPI_UINT64_T, 0, MPI_COMM_WORLD); }
+// Broadcasts the graph that all ranks run next. Zero iterations end the program.
+static void broadcast(uint64_t graph[2]) { MPI_Bcast(graph, 2, MPI_UINT64_T, 0, MPI_COMM_WORLD); }
 
 static double run_graph(enum pattern pattern, uint64_t iterations, uint64_t result[COLUMNS]) {
-  tell((uint64_t[]){pattern, iterations});
+  broadcast((uint64_t[]){pattern, iterations});
   return run_together(pattern, iterations, result);
 }
 
@@ -71,9 +71,9 @@ int main(int argc, char **argv) {
   if (rank == 0) {
     for (enum pattern pattern = 0; pattern < PATTERNS; ++pattern)
       printf("%s\t%.9f\n", names[pattern], metg(pattern, atoi(argv[1]), run_graph));
-    tell(graph);
+    broadcast(graph);
   } else {
-    for (tell(graph); graph[1]; tell(graph))
+    for (broadcast(graph); graph[1]; broadcast(graph))
       run_together((enum pattern)graph[0], graph[1], result);
   }
   MPI_Finalize();
