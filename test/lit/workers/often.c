@@ -33,6 +33,22 @@ static size_t read_file(const char *pid, const char *name, char *text,
   return n;
 }
 
+/// True for a process of a worker, and for its copy until that has a name of its
+/// own.
+static int is_worker(const char *pid) {
+  char comm[20];
+  read_file(pid, "comm", comm, sizeof comm);
+  return !strcmp(comm, "omp-worker\n");
+}
+
+/// True if the process is the child of a worker, which only copies are.
+static int is_copy(const char *pid) {
+  char stat[500], parent[20];
+  read_file(pid, "stat", stat, sizeof stat);
+  int found = sscanf(stat, "%*d (omp-worker) %*c %19s", parent);
+  return found == 1 && is_worker(parent);
+}
+
 /// Kills the n-th of the working workers of this job. (A region that told its
 /// process would give another result each time.)
 static int kill_worker(int n) {
@@ -42,8 +58,7 @@ static int kill_worker(int n) {
   int killed = 0;
   DIR *processes = opendir("/proc");
   for (struct dirent *e; !killed && (e = readdir(processes));) {
-    if (!read_file(e->d_name, "comm", text, sizeof text) ||
-        strcmp(text, "omp-worker\n"))
+    if (!is_worker(e->d_name) || is_copy(e->d_name))
       continue;
     size_t len = read_file(e->d_name, "environ", text, sizeof text);
     for (size_t i = 0; i < len; i += strlen(text + i) + 1)
