@@ -24,6 +24,11 @@ def system():
 MAIN = "17" if system() == ("debian", "13") else "16"
 
 
+# The release whose libomp and libomptarget the programs of some compilers are linked with:
+# Debian has no sources of these compilers' own.
+LIBRARIES = {"23": "22", "24": "22"}
+
+
 def folder(release):
     """Where libomp, libomptarget and omp.h of a release are: unpacked by scripts/setup, for
     of these packages only one release can be installed, or installed all the same. None
@@ -42,7 +47,7 @@ def flags(release):
     place = folder(release)
     if release == "16" or not place:
         return []
-    library = place / "lib"
+    library = folder(LIBRARIES.get(release, release)) / "lib"
     headers = next(place.glob("lib/clang/*/include"))
     return ["-Wno-unused-command-line-argument", f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}"]
 
@@ -62,5 +67,6 @@ def slot(release, prefix):
     """The folder for LD_LIBRARY_PATH with which a release's libomptarget finds the plugin
     (LLVM 18 looks for another name) or, from 19 on, is replaced by one that has it
     (make llvm19)."""
+    release = LIBRARIES.get(release, release)
     place = Path(prefix) / "lib" / "omptarget-mpi"
     return str(place / f"llvm{release}" if int(release) >= 18 else place)

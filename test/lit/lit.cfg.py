@@ -8,9 +8,9 @@ Parameters:
   mpi       openmpi or mpich: the launcher, and with it the expected library
   prefix    absolute path of the install prefix under test; the tests of two
             MPIs in one job look for the other MPI's build beside it
-  llvm      14 to 22: the release of compiler and libomptarget; by default the one of
-            test/releases.py for this system. From 19 on the prefix must have its
-            libomptarget with the plugin in it (make llvm19)
+  llvm      14 to 24: the release of compiler and libomptarget (with 23 and 24 that of 22);
+            by default the one of test/releases.py for this system. From 19 on the prefix
+            must have the libomptarget with the plugin in it (make llvm19)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
   starts    how often tests of the start and the end run their jobs: 10
@@ -90,8 +90,8 @@ config.available_features.add("llvm" + llvm)
 if llvm == releases.MAIN:
     config.available_features.add("main-llvm")
 # Without MPI devices regions can run in the program's own process. (In LLVM 18 this plugin
-# takes the place of the host's.)
-if llvm != "18" or stock:
+# takes the place of the host's, and LLVM 22's can't call what the compiler of 23 makes.)
+if stock or llvm not in ("18", *releases.LIBRARIES):
     config.available_features.add("host-plugin")
 # Plugins are part of libomptarget, and all of its devices can be used together.
 if int(llvm) >= 19:

@@ -252,6 +252,10 @@ struct MPIKernelTy final : public GenericKernelTy {
     SmallVector<void *, 16> Args(divideCeil(LaunchParams.Size, sizeof(void *)));
     if (!Args.empty())
       std::memcpy(Args.data(), LaunchParams.Data, LaunchParams.Size);
+    // A program of clang 23 or later: the launch environment, which this library puts first, has a
+    // place at the end already.
+    if (KernelArgs.Version >= 5 && !Args.empty())
+      Args.erase(Args.begin());
 #endif
     mpi::KernelArgs Kernel = {KernelArgs.Version, uint32_t(Args.size())};
     return inQueue(AsyncInfo, [DeviceId = Device.getDeviceId(), Entry = Entry,

@@ -2,6 +2,9 @@
 // target update both ways: whole arrays, ranges, and every other element of
 // a block within a matrix; what is beside it stays as it was.
 //
+// What the compiler of LLVM 23 says of a block is nothing to the libomptarget of 22.
+// XFAIL: llvm23
+//
 // RUN: %clang -fopenmp-version=51 %s -o %t
 // RUN: %run2 %t
 
