@@ -275,10 +275,6 @@ impl<B: Backend> Interpreter<B> {
         self.running.enter(slot, work);
         backend.enter(slot, kernel, self.kernel_time.is_some());
         pool.long(me, || {
-            // One of them has to report a constructor that never returns.
-            while kernel == IMAGE_CODE && !pool.have_all_begun() && !self.is_lost() {
-                std::thread::yield_now();
-            }
             // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
             fence(Ordering::SeqCst);
             let outcome = (!self.is_lost()).then(code);

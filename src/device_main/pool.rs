@@ -78,6 +78,11 @@ pub(super) fn serve<S: Serve>(server: &Arc<S>) -> ! {
     let mut me = server.pool().first();
     server.begin(me.slot);
     add_thread(server);
+    // A thread that starts takes the dynamic loader's lock (glibc registers destructors of thread-local variables).
+    // While this thread holds that, for an image whose constructor never returns, the other one has to report it.
+    while server.pool().begun.load(Ordering::Acquire) < 2 {
+        std::thread::yield_now();
+    }
     loop {
         server.receive(&mut me);
         stand_by(server, &mut me);
@@ -195,12 +200,6 @@ impl Pool {
         let offer = self.token.offer();
         pause();
         me.receiving = self.token.retract(offer);
-    }
-
-    /// True if all threads run. A thread that starts takes the dynamic loader's lock (glibc registers destructors of
-    /// thread-local variables), which another thread holds while an image's constructors run.
-    pub fn have_all_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire) >= self.threads.load(Ordering::Relaxed)
     }
 
     /// True if a thread could replace the receiver.
