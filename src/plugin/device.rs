@@ -41,7 +41,8 @@ impl Device {
         control: Arc<Queue>,
     ) -> Device {
         let queues = Arc::new(Queues::new(engine, number));
-        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone());
+        let process = (hello.processes == 1).then_some(hello.pid);
+        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), process);
         let images = Images::new(queues.clone(), addresses);
         Device { hello, number, queues, memory, images, control }
     }

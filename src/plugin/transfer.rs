@@ -11,23 +11,48 @@ use crate::base::limits::INLINE_FAR_MAX;
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
+use crate::sys::process::{read_memory, write_memory};
 use crate::wire::command::{COMMAND_MAX, Command};
 use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Sizes of the copies to a device, and from one, that this process makes itself where it can: smaller ones cost less
+/// in a message, which is sent anyway; MPI is as fast for larger ones, and the device touches its memory first (NUMA).
+const DIRECT_TO: Range<u64> = 8193..DIRECT_END;
+const DIRECT_FROM: Range<u64> = 4097..DIRECT_END;
+const DIRECT_END: u64 = (64 << 10) + 1;
 
 pub(crate) struct Memory {
     queues: Arc<Queues>,
     addresses: Arc<AddressMap>,
     range: Range<u64>,
     control: Arc<Queue>,
+    /// The process whose memory it is, if that is on this node and the system lets this process access its memory.
+    neighbour: Option<i32>,
 }
 
 impl Memory {
-    /// The memory of a device whose arena was mapped at `range`.
-    pub(crate) fn new(queues: Arc<Queues>, addresses: Arc<AddressMap>, range: Range<u64>, control: Arc<Queue>) -> Self {
+    /// The memory of a device whose arena was mapped at `range`; by `process`, unless it has several.
+    pub(crate) fn new(
+        queues: Arc<Queues>,
+        addresses: Arc<AddressMap>,
+        range: Range<u64>,
+        control: Arc<Queue>,
+        process: Option<u32>,
+    ) -> Self {
         *queues.port().arena.lock() = Arena::new(range.clone());
-        Self { queues, addresses, range, control }
+        // Another node may have a process of that number.
+        let is_here = queues.engine.connection.link.doorbells().sees_running(queues.port().rank);
+        // Devices report the copies in traces and statistics that they have made.
+        let may = is_here && !queues.engine.tracing().on;
+        let process = process.filter(|_| may).and_then(|pid| i32::try_from(pid).ok());
+        let mut byte = 0;
+        // SAFETY: the byte is writable.
+        let is_readable = |&pid: &i32| unsafe { read_memory(pid, range.start, &mut byte, 1) == 1 };
+        let neighbour = process.filter(is_readable);
+        debug!("{}: memory {} reach", queues.port().name, if neighbour.is_some() { "within" } else { "out of" });
+        Self { queues, addresses, range, control, neighbour }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -83,6 +108,22 @@ impl Memory {
         (self.range.start <= at && end <= self.range.end) || self.addresses.in_image(self.queues.number, at..end)
     }
 
+    /// The process whose memory it is, if this process may access that now as a part of `queue`: no operation is under
+    /// way that this would have to follow.
+    fn direct(&self, queue: &Queue) -> Option<i32> {
+        let neighbour = self.neighbour?;
+        let (port, doorbells) = (self.queues.port(), self.queues.engine.connection.link.doorbells());
+        let is_empty = queue.open().batch().is_empty();
+        let is_settled = is_empty
+            && queue.pending.is_idle()
+            // It discards what this memory was before.
+            && self.control.pending.is_idle()
+            && port.unawaited.is_empty(|seq| port.is_complete(seq))
+            && !port.has_failed_unseen();
+        // Once it has ended, its number may stand for another process.
+        (is_settled && !doorbells.sees_ended(port.rank)).then_some(neighbour)
+    }
+
     /// Copies from the program's memory to the device, as a part of `queue`.
     ///
     /// # Safety
@@ -132,6 +173,22 @@ impl Memory {
         if !self.knows(device, size) {
             let what = if to_device { "write to" } else { "read from" };
             return self.copy_unknown(queue, what, device, size, piece);
+        }
+        let directly = if to_device { DIRECT_TO } else { DIRECT_FROM };
+        if directly.contains(&size)
+            && let Some(pid) = self.direct(queue)
+        {
+            let len = size as usize;
+            let copied = if to_device {
+                // SAFETY: the caller's promise.
+                write_memory(pid, device, unsafe { std::slice::from_raw_parts(host, len) })
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { read_memory(pid, device, host, len) }
+            };
+            if copied == len as isize {
+                return Ok(());
+            }
         }
         let engine = &self.queues.engine;
         let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
@@ -244,6 +301,16 @@ impl Memory {
             engine.push(queue, &mut open, Command::Copy { to, from, len: size })?;
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
+        }
+        if size < DIRECT_END
+            && let (Some(source), Some(target)) = (self.direct(queue), other.direct(queue))
+        {
+            let mut bytes = vec![0; size as usize];
+            // SAFETY: the vector has `size` bytes.
+            let read = unsafe { read_memory(source, from, bytes.as_mut_ptr(), bytes.len()) };
+            if read == size as isize && write_memory(target, to, &bytes) == read {
+                return Ok(());
+            }
         }
         let (here, there) = (self.queues.port().rank, other.queues.port().rank);
         let lease = engine.lease(here, there, 1)?;
