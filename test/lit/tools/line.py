@@ -22,7 +22,8 @@ def main():
     with open(path, errors="replace") as file:
         text = file.read()
     word = "" if kind == "none" else kind.replace("some-", "") + ": "
-    lines = [line for line in text.splitlines()
+    # Open MPI 5's launcher sometimes leaves a space behind its own message.
+    lines = [line for line in map(str.lstrip, text.splitlines())
              if line.startswith(PREFIX + word)]
     fitting = [line for line in lines
                if all(re.search(regex, line) for regex in wanted)]
