@@ -71,6 +71,10 @@ config.test_source_root = here
 config.test_exec_root = os.path.join(
     root, "build", "lit", ("stock" if stock else mpi) + "-" + llvm)
 
+# A process may access the memory of another one of the same user.
+scope = "/proc/sys/kernel/yama/ptrace_scope"
+if not stock and (os.getuid() == 0 or not os.path.exists(scope) or open(scope).read().strip() == "0"):
+    config.available_features.add("reach")
 # Hosts made of namespaces (tools/hosts.py) are root's to make.
 if not stock and os.getuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
     config.available_features.add("hosts")
