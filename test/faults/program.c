@@ -70,13 +70,18 @@ static void copies(int between, int seconds) {
   }
 }
 
+/// Not a part of the loop below: clang would take stack for the region in each turn.
+__attribute__((noinline)) static void increment(int *n) {
+#pragma omp target map(tofrom : n[0]) device(1)
+  ++*n;
+}
+
 /// For so many seconds or, if that is 0, for ever.
 static void short_regions(int seconds) {
   double end = omp_get_wtime() + seconds;
   for (int n = 0; seconds == 0 || omp_get_wtime() < end;) {
     int before = n;
-#pragma omp target map(tofrom : n) device(1)
-    ++n;
+    increment(&n);
     CHECK(n == before + 1);
   }
 }
