@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device executable: one rank of it is one OpenMP device, or several.
 
-use omptarget_mpi::device_main::backend::cpu::{registration, threads};
+use omptarget_mpi::device_main::backend::cpu;
 use std::ffi::{c_char, c_int, c_void};
 
 fn main() -> std::process::ExitCode {
@@ -15,28 +15,29 @@ fn main() -> std::process::ExitCode {
 // The dynamic loader prefers these to the system's functions for all libraries of this process, also
 // for images. They are not in the library, because programs load that too.
 
-/// See [`threads`].
+/// See [`cpu::threads`]. A sanitizer has a function of its own.
+#[cfg(not(sanitized))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
-    start: threads::Start,
+    start: cpu::threads::Start,
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { threads::create(thread, attributes, start, argument) }
+    unsafe { cpu::threads::create(thread, attributes, start, argument) }
 }
 
-/// See [`registration`].
+/// See [`cpu::registration`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { registration::open(name, flags, mode) }
+    unsafe { cpu::registration::open(name, flags, mode) }
 }
 
-/// See [`registration`].
+/// See [`cpu::registration`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { registration::unlink(name) }
+    unsafe { cpu::registration::unlink(name) }
 }
