@@ -121,6 +121,8 @@ other_slot = releases.slot(llvm, other_prefix)
 if not stock and os.path.exists(other_device) and os.path.exists(other_slot) and shutil.which(
         "mpirun." + other_mpi):
     config.available_features.add("both-mpis")
+if shutil.which("valgrind"):
+    config.available_features.add("valgrind")
 mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
 if mpicc:
     config.available_features.add("mpicc")
