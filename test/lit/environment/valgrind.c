@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A program runs under valgrind, which finds no errors in the plugin.
 //
-// REQUIRES: plugin, main-llvm, valgrind
+// REQUIRES: plugin, llvm16, valgrind
 // RUN: %clang -gdwarf-4 %s -o %t
-// RUN: env OMPTARGET_MPI_START_TIMEOUT=80 OMPTARGET_MPI_HEARTBEAT=0 %run1 valgrind -q --fair-sched=yes \
+// RUN: env OMPTARGET_MPI_START_TIMEOUT=200 OMPTARGET_MPI_HEARTBEAT=0 %run1 --timeout 240 valgrind -q --fair-sched=yes \
 // RUN:   --error-exitcode=9 --suppressions=%S/../../sanitize/valgrind.supp %t
 
 #include "offload.h"
