@@ -7,7 +7,7 @@
 // RUN: %clang %s -o %t
 // RUN: %run2 %t > %t.out 2> %t.err
 // RUN: FileCheck %s --input-file %t.err
-// RUN: grep -c "^omptarget-mpi: error: .*device 1.*rank 2" %t.err | FileCheck %s --check-prefix=COUNT
+// RUN: grep -c "omptarget-mpi: error: .*device 1.*rank 2" %t.err | FileCheck %s --check-prefix=COUNT
 // REQUIRES: plugin
 //
 // CHECK: omptarget-mpi: error: {{.*}}0x10

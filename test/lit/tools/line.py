@@ -22,9 +22,10 @@ def main():
     with open(path, errors="replace") as file:
         text = file.read()
     word = "" if kind == "none" else kind.replace("some-", "") + ": "
-    # Open MPI 5's launcher sometimes leaves a space behind its own message.
-    lines = [line for line in map(str.lstrip, text.splitlines())
-             if line.startswith(PREFIX + word)]
+    # Open MPI 5's launcher sometimes writes the byte behind its own message
+    # too, whatever that is; it then stands at the start of the next line.
+    lines = [line for line in text.splitlines()
+             if line.find(PREFIX + word) in (0, 1)]
     fitting = [line for line in lines
                if all(re.search(regex, line) for regex in wanted)]
     if kind == "none":
