@@ -125,7 +125,7 @@ impl<B: Backend> Interpreter<B> {
         }
     }
 
-    fn finish(&self, me: &Me, mut work: Box<Work>, drive: impl Fn()) {
+    fn finish(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) {
         let Parts { host, output, pool, trace, .. } = &*self.parts;
         if let Some(message) = &mut work.trace {
             message.settle();
@@ -139,6 +139,7 @@ impl<B: Backend> Interpreter<B> {
         if let Some(message) = work.trace.as_mut().filter(|_| !me.receiving) {
             message.finish(trace, work.head);
         }
+        pool.claim(me);
         host.send(reply);
         if let Some(message) = work.trace.as_mut().filter(|_| me.receiving) {
             message.finish(trace, work.head);

@@ -42,6 +42,8 @@ impl Loader {
         if let Some(libraries) = libraries {
             pool.settle(me);
             pool.long(me, || backend.preload(&libraries));
+            // Before another thread can load an image, and run its kernels.
+            pool.claim(me);
         }
     }
 

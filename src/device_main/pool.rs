@@ -9,8 +9,8 @@
 //! Each thread that runs kernels is a root of libomp, with a team whose threads spin after a kernel; so is the thread
 //! that loads libomp. More roots than necessary are a lasting cost: once libomp knows more threads than there are
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
-//! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies;
-//! the receiver passes it on, at the latest instead of running the next kernel.
+//! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
+//! and the receiver passes it on, at the latest with the next kernel.
 
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
@@ -31,8 +31,9 @@ const PERIOD: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_millis(5);
 /// How often a thread looks for an offer of the token: for longer than the receiver polls once.
 const LOOKS: u32 = 200;
-/// How often a thread that claims the token looks whether it has it: for about a second, which covers the load of an image.
-const CLAIM_LOOKS: u32 = 5000;
+/// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or
+/// for some milliseconds if a message is ready.
+const CLAIM_LOOKS: (u32, u32) = (5000, 10);
 /// Minimum time between two moves of a thread off the core that it shares with the host.
 const LEAVE: Duration = Duration::from_millis(1);
 
@@ -51,10 +52,12 @@ pub(super) struct Pool {
     /// Idle threads that sleep.
     resting: Mutex<Vec<Thread>, { order::LEAF }>,
     watched: AtomicBool,
-    /// The thread that ran the last kernel or, before the first one, that loads libomp.
+    /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
-    /// Threads in long actions that have lost the token.
+    /// Threads that have lost the token: in long actions, or they want it back.
     away: AtomicUsize,
+    /// A message that goes to another thread with the token.
+    passed_on: Mutex<Option<Box<Work>>, { order::LEAF }>,
     /// When a thread last left the host's core.
     left: Mutex<Option<Instant>, { order::LEAF }>,
 }
@@ -64,8 +67,10 @@ pub(super) struct Me {
     /// Its index in all tables of threads.
     pub slot: usize,
     pub receiving: bool,
-    /// It has lost the token in a long action, and taken it back.
+    /// It has lost the token in a long action, and got it back.
     pub was_long: bool,
+    /// It has lost the token in a long action, and should get it back.
+    wants: bool,
     /// It claims the token.
     claims: bool,
 }
@@ -107,7 +112,8 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     pool.idle_threads.fetch_add(1, Ordering::Relaxed);
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
-        let (server, mut me) = (server_of_thread, Me { slot, receiving: false, was_long: false, claims: false });
+        let (server, mut me) =
+            (server_of_thread, Me { slot, receiving: false, was_long: false, wants: false, claims: false });
         server.begin(slot);
         server.pool().begun.fetch_add(1, Ordering::Release);
         server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
@@ -125,11 +131,8 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
 /// Waits for work and does it, until the calling thread has become the receiver.
 fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
     let pool = server.pool();
-    if me.claims {
-        pool.end_claim(me, CLAIM_LOOKS);
-        if me.receiving {
-            return;
-        }
+    if me.wants && pool.reclaim(me) {
+        return;
     }
     // Release here and below: `hold_idle` of a thread that forks sees what this one has unlocked.
     pool.idle_threads.fetch_add(1, Ordering::Release);
@@ -174,15 +177,12 @@ impl Pool {
         self.threads.store(1, Ordering::Relaxed);
         self.begun.store(1, Ordering::Relaxed);
         self.home.store(0, Ordering::Relaxed);
-        Me { slot: 0, receiving: true, was_long: false, claims: false }
+        Me { slot: 0, receiving: true, was_long: false, wants: false, claims: false }
     }
 
     /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
     #[inline]
     pub fn long<R>(&self, me: &mut Me, action: impl FnOnce() -> R) -> R {
-        if me.claims {
-            self.end_claim(me, 0);
-        }
         let token = if me.receiving { self.token.begin_long() } else { 0 };
         let result = action();
         if me.receiving && !self.token.end_long(token) {
@@ -207,19 +207,29 @@ impl Pool {
             std::hint::spin_loop();
             self.token.take_offered()
         });
-        me.was_long = me.receiving;
-        me.claims = is_home && !me.receiving && self.token.claim();
-        if !me.claims {
+        (me.was_long, me.wants) = (me.receiving, is_home && !me.receiving);
+        if !me.wants {
             self.away.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends the claim of the calling thread, which is the receiver then if it has got the token: `me` says so.
+    /// A thread that wants the token claims it: no kernel that the host launches after this runs elsewhere.
+    /// The thread must not block until it stands by.
+    #[inline]
+    pub fn claim(&self, me: &mut Me) {
+        if me.wants {
+            me.claims = self.token.claim();
+        }
+    }
+
+    /// Waits for the token that the calling thread wants; true if it is the receiver then.
     #[cold]
-    fn end_claim(&self, me: &mut Me, looks: u32) {
-        me.receiving = self.token.end_claim(looks);
-        (me.was_long, me.claims) = (me.receiving, false);
+    fn reclaim(&self, me: &mut Me) -> bool {
+        let most = || if self.none_ready() { CLAIM_LOOKS.0 } else { CLAIM_LOOKS.1 };
+        me.receiving = (me.claims || self.token.claim()) && self.token.end_claim(|looks| looks < most());
+        (me.was_long, me.wants, me.claims) = (me.receiving, false, false);
         self.away.fetch_sub(1, Ordering::Relaxed);
+        me.receiving
     }
 
     /// True if another thread claims the token.
@@ -228,10 +238,18 @@ impl Pool {
         self.token.is_claimed()
     }
 
-    /// The receiver passes the token on to the thread that claims it, if there still is one: `me` says so.
+    /// The receiver passes the token on to the thread that claims it, with a message. If there is no such thread any
+    /// more, which `me` says, returns the message.
     #[cold]
-    pub fn pass_on(&self, me: &mut Me) {
+    pub fn pass_on(&self, me: &mut Me, work: Option<Box<Work>>) -> Option<Box<Work>> {
+        *self.passed_on.lock() = work;
         me.receiving = !self.token.pass_on();
+        if me.receiving { self.passed_on() } else { None }
+    }
+
+    /// The message that the receiver has got with the token.
+    pub fn passed_on(&self) -> Option<Box<Work>> {
+        self.passed_on.lock().take()
     }
 
     /// True if another thread is in a long action that began when it was the receiver.

@@ -21,8 +21,8 @@ fn next(state: u64) -> u64 {
     (state | DOES) + 1
 }
 
-/// Decides which thread receives. Only the owner begins a long action or offers the token; the thread that ends
-/// either is the owner.
+/// Decides which thread receives. Only the owner begins a long action, offers the token or passes it on; the thread
+/// that ends an action or an offer is the owner.
 #[derive(Debug, Default)]
 pub struct ReceiverToken {
     state: AtomicU64,
@@ -72,8 +72,8 @@ impl ReceiverToken {
         state & OFFERED != 0 && self.change(state, next(state))
     }
 
-    /// Claims the token for the calling thread, which must call [`ReceiverToken::end_claim`] then; false if another
-    /// thread claims it.
+    /// Claims the token for the calling thread, which must call [`ReceiverToken::end_claim`] afterwards; false if
+    /// another thread claims it.
     pub fn claim(&self) -> bool {
         let mut heir = self.heir.lock();
         if heir.is_some() {
@@ -84,10 +84,10 @@ impl ReceiverToken {
         true
     }
 
-    /// Waits for the token that the calling thread has claimed, looking for an offer this often; true if the thread
-    /// owns the token then.
-    pub fn end_claim(&self, looks: u32) -> bool {
-        for _ in 0..looks {
+    /// Waits for the token that the calling thread has claimed, as long as `waits` is true of the number of times that
+    /// it has looked for an offer; true if the thread owns the token then.
+    pub fn end_claim(&self, waits: impl Fn(u32) -> bool) -> bool {
+        for _ in (0..).take_while(|&looks| waits(looks)) {
             if self.take_offered() {
                 self.withdraw();
                 return true;

@@ -105,10 +105,14 @@ impl<B: Backend> Server<B> {
         }
     }
 
-    /// The same for a thread that cannot execute now.
+    /// The same, until there is nothing left, for a thread that cannot execute now.
     fn drive_only(&self) {
-        if let (_, Some(work)) = self.drive() {
-            self.parts.pool.push(work);
+        loop {
+            let (progress, arrived) = self.drive();
+            arrived.into_iter().for_each(|work| self.parts.pool.push(work));
+            if progress != Progress::Made {
+                break;
+            }
         }
         self.parts.pool.hand_out();
     }
@@ -212,13 +216,17 @@ impl<B: Backend> Serve for Server<B> {
         if std::mem::take(&mut me.was_long) {
             backoff.give_way();
         }
+        if let Some(work) = pool.passed_on() {
+            self.execute(me, work);
+        }
         while me.receiving {
             let (progress, arrived) = self.drive();
-            if let Some(work) = arrived.or_else(|| pool.next()) {
+            if let Some(mut work) = arrived.or_else(|| pool.next()) {
                 if pool.is_claimed() && work.may_take_long() {
-                    pool.push(work);
-                    pool.pass_on(me);
-                    continue;
+                    match pool.pass_on(me, Some(work)) {
+                        Some(back) => work = back,
+                        None => return,
+                    }
                 }
                 // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
                 // A lost device runs no kernels, and may have no idle thread left.
@@ -247,7 +255,7 @@ impl<B: Backend> Serve for Server<B> {
                 Progress::None => {}
             }
             if pool.is_claimed() {
-                pool.pass_on(me);
+                pool.pass_on(me, None);
                 continue;
             }
             if pool.stands_in() {
@@ -262,6 +270,9 @@ impl<B: Backend> Serve for Server<B> {
             if looks.is_multiple_of(LOOKS) || backoff.is_long() {
                 self.poll_housekeeping(&backoff);
                 loader.preload(backend, pool, me);
+                if !me.receiving {
+                    return;
+                }
                 if let Some(checkpoint) = self.checkpoint.as_deref().filter(|c| c.is_wanted()) {
                     // The copy does not sleep on this process's doorbell.
                     backoff.reset();

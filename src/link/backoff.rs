@@ -70,8 +70,9 @@ impl<'a> Backoff<'a> {
         self.retract();
     }
 
+    /// The thread will poll again before it sleeps, because more may have occurred.
     #[inline]
-    fn retract(&mut self) {
+    pub fn retract(&mut self) {
         if let (Some(doorbell), Some(_)) = (self.doorbell, self.announced.take()) {
             doorbell.retract();
         }

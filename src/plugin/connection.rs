@@ -150,7 +150,7 @@ impl Connection {
         driven.map_err(|e| self.broken(e))
     }
 
-    /// Makes every later use of the link fail. First waits for the driving thread to handle what has arrived, for
+    /// Makes every later use of the link fail. First waits for the driving thread to handle what it has received, for
     /// `patience` at most.
     pub(crate) fn leave(&self, patience: Duration) {
         let _inbox = self.inbox.try_lock_for(patience);

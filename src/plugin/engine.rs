@@ -117,7 +117,7 @@ impl Engine {
         if last != 0 {
             port.unawaited.add(queue, last, |seq| port.is_complete(seq));
         }
-        self.connection.drive()?;
+        while self.connection.drive()? == Progress::Made {}
         let are_few = || port.in_flight() < IN_FLIGHT || port.is_complete(last);
         self.wait_until(None, &|| are_few() && self.connection.link.is_sent(port.rank))
     }

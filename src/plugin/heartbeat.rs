@@ -132,7 +132,7 @@ impl Heartbeat {
     /// Checks all devices, if it is time to. `heard` returns how much has arrived from a device, or
     /// `None` if nothing is awaited from it; `ended` returns whether its process is seen to have ended.
     ///
-    /// `rounds` changes whenever a thread has received everything there was. If it has not changed since
+    /// `rounds` changes whenever a thread has polled for what devices have sent. If it has not changed since
     /// the last check, nobody has received anything, so silence is not the devices' fault. Of a time
     /// without checks only a moment counts: the program itself may have been stopped, and then what the
     /// devices sent meanwhile has yet to be received.

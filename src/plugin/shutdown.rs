@@ -54,7 +54,14 @@ pub(crate) fn leave(engine: &Engine) {
     engine.connection.begin_end();
     // Output that has arrived already.
     let since = Instant::now();
-    while since.elapsed() < OUTPUT_PATIENCE && matches!(engine.poll(), Ok(Progress::Made)) {}
+    let is_more = || match engine.poll() {
+        Ok(Progress::Elsewhere) => {
+            std::thread::yield_now();
+            true
+        }
+        polled => matches!(polled, Ok(Progress::Made)),
+    };
+    while since.elapsed() < OUTPUT_PATIENCE && is_more() {}
     engine.connection.leave(LINK_PATIENCE);
     leave_job();
 }

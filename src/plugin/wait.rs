@@ -63,6 +63,10 @@ impl Waiting {
                 continue;
             };
             let driven = self.drive_until(connection, done, &mut backoff, &since);
+            if backoff.was_long() && done() {
+                // For another thread that has waited as long, and sleeps.
+                connection.drive()?;
+            }
             self.progress.unlock();
             let gave_way = driven?;
             connection.write_output();
@@ -100,7 +104,11 @@ impl Waiting {
     ) -> Result<bool> {
         while !done() {
             match connection.drive()? {
-                Progress::Made if connection.has_output() => return Ok(false),
+                Progress::Made if connection.has_output() => {
+                    // More may have arrived: this thread polls again before it sleeps.
+                    backoff.retract();
+                    return Ok(false);
+                }
                 Progress::Made => backoff.reset(),
                 _ if backoff.is_long() && connection.has_output() => return Ok(false),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(true),

@@ -142,12 +142,19 @@ impl Relay {
 
     /// Forwards what there is; true if there was anything.
     fn step(&mut self) -> Result<bool> {
-        let mut moved = self.link.drive(&mut self.inbox)? == Progress::Made;
-        for (piece, result) in self.inbox.completed.drain(..) {
-            self.workers[piece.worker].finish(piece, result)?;
-        }
-        if let Some((from, message)) = self.inbox.take_message() {
-            self.arrived(from, message)?;
+        let mut moved = false;
+        loop {
+            let progress = self.link.drive(&mut self.inbox)?;
+            for (piece, result) in self.inbox.completed.drain(..) {
+                self.workers[piece.worker].finish(piece, result)?;
+            }
+            if let Some((from, message)) = self.inbox.take_message() {
+                self.arrived(from, message)?;
+            }
+            if progress != Progress::Made {
+                break;
+            }
+            moved = true;
         }
         for worker in &mut self.workers {
             moved |= worker.poll(&mut self.buffer)?;

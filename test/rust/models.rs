@@ -441,7 +441,7 @@ fn a_claimed_token_is_passed_on() {
         let kernel = threads.token.begin_long();
         thread::yield_now();
         if !threads.token.end_long(kernel) {
-            assert!(threads.token.claim() && threads.token.end_claim(3));
+            assert!(threads.token.claim() && threads.token.end_claim(|looks| looks < 3));
             threads.receive();
         } else {
             // For the watching thread to take over.
@@ -449,6 +449,29 @@ fn a_claimed_token_is_passed_on() {
             is_over.store(1, Ordering::Relaxed);
         }
         watcher.join().unwrap();
+    });
+}
+
+/// A claim that ends just now: either its thread gets the token, or the owner keeps it.
+#[test]
+fn a_claim_that_ends_leaves_one_owner() {
+    check(4, || {
+        let threads = Arc::new(Threads::default());
+        assert!(threads.token.claim());
+        let owning = threads.clone();
+        let owner = thread::spawn(move || {
+            owning.receive();
+            let passed_on = owning.token.pass_on();
+            if !passed_on {
+                owning.receive();
+            }
+            passed_on
+        });
+        let got = threads.token.end_claim(|_| false);
+        if got {
+            threads.receive();
+        }
+        assert_eq!(owner.join().unwrap(), got);
     });
 }
 
