@@ -3,7 +3,7 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
-use super::backend::{Backend, Launch};
+use super::backend::{Backend, Entry, Launch, Wish};
 use super::crash_board::IMAGE_CODE;
 use super::host::park;
 use super::output;
@@ -187,17 +187,23 @@ impl<B: Backend> Interpreter<B> {
                 backend.read(from, len as usize, &mut w.reply)
             }
             Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
-            Some(Command::Launch { kernel, .. }) if !backend.has_kernel(kernel) => {
+            Some(Command::Launch { kernel, .. } | Command::LaunchShaped { kernel, .. })
+                if !backend.has_kernel(kernel) =>
+            {
                 Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
             }
             Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
                 let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
                 few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array }));
+                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array, shape: None }));
             }
             Some(Command::Launch { kernel, args, array }) => {
                 let many: Vec<u64> = args.iter().collect();
-                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array }));
+                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array, shape: None }));
+            }
+            Some(Command::LaunchShaped { kernel, shape, args }) => {
+                let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
+                return Ok(self.launch(me, work, &Launch { kernel, args: &args, array: false, shape }));
             }
             Some(Command::Wait { seq }) => {
                 let waiting = self.schedule.lock().wait(work, seq);
@@ -205,18 +211,19 @@ impl<B: Backend> Interpreter<B> {
             }
             Some(Command::Redirect { from, to }) => backend.redirect(from, to),
             Some(Command::Copy { to, from, len }) => self.copy(me, (to, from, len), w.head, &mut w.trace),
-            Some(Command::Load { image }) => {
-                let (base, ran, mut work) = self.run(me, work, IMAGE_CODE, || loader.load(backend, image));
-                let head = work.head;
-                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-                    message.done(trace, head, Kind::Load, u64::from(image), ran);
-                }
-                return Ok(loaded(work, base));
+            Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
+                let (libraries, taken) = (libraries.to_vec(), taken.iter().collect::<Vec<_>>());
+                return Ok(self.obtain(me, work, &Wish { len, exact, taken: &taken }, &libraries));
             }
-            Some(Command::Move { image }) => {
-                let (base, _, work) = self.run(me, work, IMAGE_CODE, || loader.relocate(backend, image));
-                return Ok(loaded(work, base));
+            Some(Command::Entry { image, size, flags, name: Bytes(name) }) => {
+                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags })
             }
+            Some(Command::Address { image, name: Bytes(name) }) => {
+                let address = backend.address(image, &String::from_utf8_lossy(name));
+                address.map(|at| w.reply.extend_from_slice(&at.to_le_bytes()))
+            }
+            Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
+            Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
             Some(Command::Unload { image }) => {
                 let (_, _, work) = self.run(me, work, IMAGE_CODE, || loader.unload(backend, image));
                 return Ok(Step::Next(work));
@@ -245,6 +252,28 @@ impl<B: Backend> Interpreter<B> {
             message.copied(trace, head, len, begin);
         }
         Ok(())
+    }
+
+    fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish<'_>, libraries: &[u8]) -> Step {
+        let obtain = || self.parts.backend.obtain(wish, libraries);
+        let (arena, _, work) = self.run(me, work, IMAGE_CODE, obtain);
+        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
+    }
+
+    fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
+        let Parts { backend, loader, trace, .. } = &*self.parts;
+        let (base, ran, mut work) = self.run(me, work, IMAGE_CODE, || loader.load(backend, image));
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Load, u64::from(image), ran);
+        }
+        answered(work, base.map(|base| base.map(|base| [base])))
+    }
+
+    fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
+        let Parts { backend, loader, .. } = &*self.parts;
+        let (base, _, work) = self.run(me, work, IMAGE_CODE, || loader.relocate(backend, image));
+        answered(work, base.map(|base| base.map(|base| [base])))
     }
 
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
@@ -289,10 +318,10 @@ impl<B: Backend> Interpreter<B> {
     }
 }
 
-/// Ends a command that loads an image, whose base the reply carries.
-fn loaded(mut work: Box<Work>, base: Option<Result<u64>>) -> Step {
-    match base {
-        Some(Ok(base)) => work.reply.extend_from_slice(&base.to_le_bytes()),
+/// Ends a command whose result the reply carries, if it was executed.
+fn answered<const N: usize>(mut work: Box<Work>, result: Option<Result<[u64; N]>>) -> Step {
+    match result {
+        Some(Ok(numbers)) => numbers.iter().for_each(|n| work.reply.extend_from_slice(&n.to_le_bytes())),
         Some(Err(e)) => work.fail_with(&e),
         None => {}
     }

@@ -41,9 +41,12 @@ impl Work {
         let mut rest = Commands::resume(&self.message, self.position);
         while let Ok(Some(command)) = rest.take() {
             match command {
-                Command::Launch { .. } | Command::Load { .. } | Command::Move { .. } | Command::Unload { .. } => {
-                    return true;
-                }
+                Command::Launch { .. }
+                | Command::LaunchShaped { .. }
+                | Command::Load { .. }
+                | Command::Move { .. }
+                | Command::Unload { .. }
+                | Command::Obtain { .. } => return true,
                 Command::Copy { len, .. } if len >= LONG_COPY => return true,
                 _ => {}
             }

@@ -9,6 +9,7 @@ use super::queue::Queue;
 use super::queues::Queues;
 use super::transfer::Memory;
 use crate::base::limits::VERSION;
+use crate::base::settings::Backend;
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -41,10 +42,17 @@ impl Device {
         control: Arc<Queue>,
     ) -> Device {
         let queues = Arc::new(Queues::new(engine, number));
-        let process = (hello.processes == 1).then_some(hello.pid);
+        let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu;
+        let process = is_plain.then_some(hello.pid);
         let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), process);
         let images = Images::new(queues.clone(), addresses);
         Device { hello, number, queues, memory, images, control }
+    }
+
+    /// True if an accelerator executes its regions, by a libomptarget of its own.
+    #[inline]
+    pub(crate) fn is_accelerator(&self) -> bool {
+        self.hello.backend == Backend::Offload
     }
 
     pub(crate) fn port(&self) -> &Port {

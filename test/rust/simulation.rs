@@ -857,7 +857,7 @@ impl<'a> Program<'a> {
         let at = self.buffers[buffer].at + part.start as u64;
         let arguments = [at, part.len() as u64, number, rests as u64];
         let queue = self.queue(line);
-        self.device(line).queues.launch(&queue, kernels()[0], arguments.into_iter(), false)
+        self.device(line).queues.launch(&queue, kernels()[0], arguments.into_iter(), (false, None))
     }
 
     /// Sends an image to all devices, beginning with `first`, and drops it there.
@@ -1178,7 +1178,7 @@ fn all_tags_go_round(case: &Case) {
     }
     let queue = long.queue(0);
     let arguments = [long.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
-    long.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    long.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
     long.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
     long.retrieve(0, 0, 0..LEN).unwrap();
     long.copy(0, (0, 0), (1, 0), LEN).unwrap();
@@ -1283,7 +1283,7 @@ fn an_event_does_not_wait_for_a_long_region_of_another_queue() {
     }
     let queue = program.queue(0);
     let arguments = [program.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
-    program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
     program.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
     program.retrieve(0, 0, 0..LEN).unwrap();
     program.retrieve(1, 1, 0..LEN).unwrap();

@@ -2,17 +2,20 @@
 //! A `Backend` owns the device's memory, loads images and runs kernels.
 //!
 //! The rest of the device is generic over it. Addresses are device addresses: the host's side chooses
-//! the range of the arena and allocates in it. This process may or may not be able to access that
-//! memory itself.
+//! the range of the arena, or an accelerator does, and the host's side allocates in it. This process may
+//! or may not be able to access that memory itself.
 
 pub mod cpu;
+pub(crate) mod offload;
 #[cfg(test)]
 pub(crate) mod shadow;
 
 use super::pending_image::PendingImage;
-use crate::base::Result;
+use crate::base::{Error, Result};
+use crate::wire::command::Shape;
 use crate::wire::reply::Failure;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The images that a backend loads.
@@ -36,6 +39,26 @@ pub(crate) struct Launch<'a> {
     pub args: &'a [u64],
     /// The kernel takes one argument, an array of pointers to `args`.
     pub array: bool,
+    /// For an accelerator.
+    pub shape: Option<Shape>,
+}
+
+/// The arena that the host's side wants of an accelerator.
+pub(crate) struct Wish<'a> {
+    pub len: u64,
+    /// No smaller one will do.
+    pub exact: bool,
+    /// Addresses that have another use in the job.
+    pub taken: &'a [Range<u64>],
+}
+
+/// A function or global of an image, for an accelerator.
+pub(crate) struct Entry {
+    pub name: String,
+    /// Bytes of a global; 0 for a function.
+    pub size: u64,
+    /// LLVM's `OpenMPOffloadingDeclareTargetFlags`.
+    pub flags: u32,
 }
 
 /// A fault that ended all execution.
@@ -54,6 +77,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64) -> Result<()>;
+
+    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
+    /// lists the host's libomptarget.
+    fn obtain(&self, _wish: &Wish<'_>, _libraries: &[u8]) -> Result<Range<u64>> {
+        Err(no_accelerator())
+    }
 
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
@@ -87,6 +116,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Loads what images will need, given the host's list of libraries.
     fn preload(&self, _libraries: &[u8]) {}
+
+    /// Announces an entry of an image that will be loaded.
+    fn announce(&self, _image: u32, _entry: Entry) -> Result<()> {
+        Err(no_accelerator())
+    }
+
+    /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
+    fn address(&self, _image: u32, _name: &str) -> Result<u64> {
+        Err(no_accelerator())
+    }
 
     /// Loads an image and returns its base, which the host adds to the addresses in its file.
     fn load(&self, id: u32, image: &PendingImage) -> Result<u64>;
@@ -128,6 +167,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// For a forked process, in which no kernel runs.
     fn start_anew(&self) {}
+}
+
+fn no_accelerator() -> Error {
+    Error::new("this device is no accelerator")
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ fn kernel_of(slot: usize) -> u64 {
 }
 
 /// Claims a slot for the calling thread.
-pub(super) fn use_slot(slot: usize) {
+pub(crate) fn use_slot(slot: usize) {
     MINE.set(slot);
     stack::note_stack();
 }
@@ -115,7 +115,7 @@ pub(super) fn origin() -> usize {
 }
 
 #[inline]
-pub(super) fn enter(slot: usize, kernel: u64, timed: bool) {
+pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     if timed {
         BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
     }
@@ -125,14 +125,14 @@ pub(super) fn enter(slot: usize, kernel: u64, timed: bool) {
 }
 
 #[inline]
-pub(super) fn leave(slot: usize) {
+pub(crate) fn leave(slot: usize) {
     if let Some(board) = board() {
         board.kernel(slot).store(0, Ordering::Relaxed);
     }
 }
 
 /// Treats a kernel that has run for longer as a fault. Its thread runs on, as it can't be stopped from outside.
-pub(super) fn check_time(limit: Duration) {
+pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
     if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > IMAGE_CODE && ran(slot) > longest) {
@@ -141,7 +141,7 @@ pub(super) fn check_time(limit: Duration) {
 }
 
 #[inline]
-pub(super) fn fault() -> Option<Fault> {
+pub(crate) fn fault() -> Option<Fault> {
     FAULTED.load(Ordering::Acquire).then(report).flatten()
 }
 
@@ -242,7 +242,7 @@ fn uncaught(exception: &CStr) -> String {
 }
 
 /// The fault was reported: cancels the last resort.
-pub(super) fn reported() {
+pub(crate) fn reported() {
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(0) };
 }
@@ -334,7 +334,7 @@ extern "C" fn on_exit(status: c_int, _: *mut c_void) {
 }
 
 /// Treats a call of `exit` as a fault, before the exit handlers registered so far run.
-pub(super) fn notice_exit() {
+pub(crate) fn notice_exit() {
     unsafe extern "C" {
         fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     }
@@ -357,7 +357,7 @@ struct TypeInfo {
 }
 
 /// Makes the C++ library, once an image has loaded it, report uncaught exceptions.
-pub(super) fn notice_exceptions() {
+pub(crate) fn notice_exceptions() {
     if CURRENT_TYPE.get().is_some() {
         return;
     }
@@ -390,7 +390,7 @@ unsafe extern "C" fn on_terminate() {
 }
 
 /// For a forked process, in which no kernel runs.
-pub(super) fn start_anew() {
+pub(crate) fn start_anew() {
     PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
     if let Some(board) = board() {
         (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));

@@ -40,7 +40,7 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     }
     for (kernel, array) in kernels().into_iter().zip([false, true]) {
         assert!(backend.has_kernel(kernel) && !backend.has_kernel(kernel + 1));
-        backend.run(&Launch { kernel, args: &[at, 3, 2], array }).unwrap();
+        backend.run(&Launch { kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
     }
     assert_eq!(read(at, 5).unwrap(), b">{svld");
     for wild in [0, 16, u64::MAX - 3, 1 << 62] {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The arena of an accelerator: one block of its memory, at addresses that no other device of the job has.
+
+use super::runtime::Runtime;
+use crate::base::{Error, Result};
+use crate::device_main::backend::Wish;
+use crate::sys::mapping;
+use std::ops::Range;
+
+/// The host's side allocates whole pages.
+const PAGE: u64 = 4096;
+/// The smallest arena.
+const LEAST: u64 = 1 << 20;
+/// How often to allocate at other addresses.
+const TRIES: usize = 8;
+
+/// The block that is the arena, and where in it the arena is.
+#[derive(Default)]
+pub(super) struct Arena {
+    block: Option<u64>,
+    pub range: Range<u64>,
+}
+
+/// Makes sure that the driver, once it starts, takes none of these addresses, if they are addresses of processes to it.
+pub(super) fn avoid(taken: &[Range<u64>]) {
+    for range in taken {
+        // What this process has mapped there, the driver will not take either.
+        let _ = mapping::map_at(range.start, range.end - range.start, libc::PROT_NONE, None);
+    }
+}
+
+impl Arena {
+    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept; the host's
+    /// side judges the result.
+    pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish<'_>) -> Result<()> {
+        let mut blocks: Vec<u64> = self.block.take().into_iter().collect();
+        let mut obtained = Err(Error::Reported);
+        for _ in 0..TRIES {
+            obtained = allocate(runtime, wish);
+            let Ok((block, range)) = &obtained else { break };
+            if !wish.taken.iter().any(|taken| taken.start < range.end && range.start < taken.end) {
+                break;
+            }
+            blocks.push(*block);
+        }
+        let kept = obtained.as_ref().ok().map(|(block, _)| *block);
+        blocks.into_iter().filter(|&block| Some(block) != kept).for_each(|block| runtime.free(block));
+        let (block, range) = obtained?;
+        *self = Arena { block: Some(block), range };
+        Ok(())
+    }
+}
+
+/// A block, and the whole pages in it. Tries smaller ones unless the size is exact.
+fn allocate(runtime: &Runtime, wish: &Wish<'_>) -> Result<(u64, Range<u64>)> {
+    let mut len = wish.len;
+    loop {
+        if let Some(block) = runtime.alloc(len + PAGE) {
+            let start = block.next_multiple_of(PAGE);
+            return Ok((block, start..start + len));
+        }
+        let less = (len - len / 8) & !(PAGE - 1);
+        if wish.exact || less < LEAST {
+            let (what, name) = (wish.len, runtime.name());
+            return Err(Error::new(match wish.exact {
+                true => format!(
+                    "{name} has no {what} bytes of memory free in one piece (OMPTARGET_MPI_MEMORY asks for them)"
+                ),
+                false => format!("{name} has no memory free"),
+            }));
+        }
+        len = less;
+    }
+}
