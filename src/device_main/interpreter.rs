@@ -3,7 +3,7 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
-use super::backend::{Backend, Entry, Launch, Wish};
+use super::backend::{Backend, Copied, Entry, Launch, Wish};
 use super::crash_board::IMAGE_CODE;
 use super::host::park;
 use super::output;
@@ -162,6 +162,9 @@ impl<B: Backend> Interpreter<B> {
             work.fail(fault.failure.clone());
         }
         let w = &mut *work;
+        if B::GATHERS && !w.copies.writes.is_empty() {
+            self.settle_writes(w)?;
+        }
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
         w.position = rest.position(&w.message);
@@ -182,6 +185,10 @@ impl<B: Backend> Interpreter<B> {
                 return transfer.receive_image(image, pending, to).map(|()| Step::Away);
             }
             _ if w.failure.is_some() => Ok(()),
+            Some(Command::Write { to, bytes: Bytes(bytes) }) if B::GATHERS => {
+                w.copies.write(to, bytes);
+                Ok(())
+            }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
             Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
                 backend.read(from, len as usize, &mut w.reply)
@@ -203,7 +210,7 @@ impl<B: Backend> Interpreter<B> {
             }
             Some(Command::LaunchShaped { kernel, shape, args }) => {
                 let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
-                return Ok(self.launch(me, work, &Launch { kernel, args: &args, array: false, shape }));
+                return self.launch_with(me, work, &Launch { kernel, args: &args, array: false, shape });
             }
             Some(Command::Wait { seq }) => {
                 let waiting = self.schedule.lock().wait(work, seq);
@@ -212,16 +219,10 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Redirect { from, to }) => backend.redirect(from, to),
             Some(Command::Copy { to, from, len }) => self.copy(me, (to, from, len), w.head, &mut w.trace),
             Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
-                let (libraries, taken) = (libraries.to_vec(), taken.iter().collect::<Vec<_>>());
-                return Ok(self.obtain(me, work, &Wish { len, exact, taken: &taken }, &libraries));
+                let (taken, libraries) = (taken.iter().collect(), libraries.to_vec());
+                return Ok(self.obtain(me, work, &Wish { len, exact, taken }, &libraries));
             }
-            Some(Command::Entry { image, size, flags, name: Bytes(name) }) => {
-                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags })
-            }
-            Some(Command::Address { image, name: Bytes(name) }) => {
-                let address = backend.address(image, &String::from_utf8_lossy(name));
-                address.map(|at| w.reply.extend_from_slice(&at.to_le_bytes()))
-            }
+            Some(command @ (Command::Entry { .. } | Command::Address { .. })) => self.entry(command, &mut w.reply),
             Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
             Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
             Some(Command::Unload { image }) => {
@@ -254,7 +255,23 @@ impl<B: Backend> Interpreter<B> {
         Ok(())
     }
 
-    fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish<'_>, libraries: &[u8]) -> Step {
+    /// Announces an entry of an image, or looks one up.
+    fn entry(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<()> {
+        let backend = &self.parts.backend;
+        match command {
+            Command::Entry { image, size, flags, name: Bytes(name) } => {
+                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags })
+            }
+            Command::Address { image, name: Bytes(name) } => {
+                let address = backend.address(image, &String::from_utf8_lossy(name))?;
+                reply.extend_from_slice(&address.to_le_bytes());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
         let obtain = || self.parts.backend.obtain(wish, libraries);
         let (arena, _, work) = self.run(me, work, IMAGE_CODE, obtain);
         answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
@@ -287,6 +304,53 @@ impl<B: Backend> Interpreter<B> {
             work.fail_with(&e);
         }
         Step::Next(work)
+    }
+
+    /// Makes the collected writes, unless the next command may take them along.
+    fn settle_writes(&self, work: &mut Work) -> Result<()> {
+        let next = Commands::resume(&work.message, work.position).take()?;
+        if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
+            return Ok(());
+        }
+        let copies = std::mem::take(&mut work.copies);
+        let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
+        if work.failure.is_none()
+            && let Err(e) = copies.writes.iter().try_for_each(write)
+        {
+            work.fail_with(&e);
+        }
+        Ok(())
+    }
+
+    /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
+    fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
+        let Parts { backend, trace, .. } = &*self.parts;
+        let w = &mut *work;
+        let (mut copies, mut room) = (std::mem::take(&mut w.copies), MESSAGE_MAX - w.reply.len());
+        let mut rest = Commands::resume(&w.message, w.position);
+        while let Some(command @ Command::Read { from, len }) = rest.take()?
+            && len as usize <= room
+        {
+            room -= len as usize;
+            copies.read(from, len as usize);
+            w.position = rest.position(&w.message);
+            if let Some(message) = &mut w.trace {
+                message.take_up(trace, &command);
+            }
+        }
+        let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run_with(launch, &mut copies));
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Kernel, launch.kernel, ran);
+        }
+        match outcome {
+            Some(Ok(())) => {
+                copies.reads.iter().for_each(|r| work.reply.extend_from_slice(&copies.bytes[r.bytes.clone()]))
+            }
+            Some(Err(e)) => work.fail_with(&e),
+            None => {}
+        }
+        Ok(Step::Next(work))
     }
 
     /// Runs a kernel, or [`IMAGE_CODE`], as a part of a message; if it crashes, another thread fails the message.

@@ -129,9 +129,9 @@ if mpicc:
 
 # lit starts tests in an almost empty environment; these are worth a run: OMP_NUM_THREADS=8,
 # devices that are worker processes, and such as are copied at every point of quiet
-# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0).
+# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
+for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -43,13 +43,43 @@ pub(crate) struct Launch<'a> {
     pub shape: Option<Shape>,
 }
 
+/// Copies that belong to a launch: to the device before the kernel, and from it afterwards.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// The bytes of all copies.
+    pub bytes: Vec<u8>,
+    pub writes: Vec<Copied>,
+    pub reads: Vec<Copied>,
+}
+
+/// `bytes` of [`Copies`], and the device's address that they are copied to or from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub bytes: Range<usize>,
+    pub at: u64,
+}
+
+impl Copies {
+    pub fn write(&mut self, to: u64, bytes: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.writes.push(Copied { bytes: start..self.bytes.len(), at: to });
+    }
+
+    pub fn read(&mut self, from: u64, len: usize) {
+        let start = self.bytes.len();
+        self.bytes.resize(start + len, 0);
+        self.reads.push(Copied { bytes: start..start + len, at: from });
+    }
+}
+
 /// The arena that the host's side wants of an accelerator.
-pub(crate) struct Wish<'a> {
+pub(crate) struct Wish {
     pub len: u64,
     /// No smaller one will do.
     pub exact: bool,
     /// Addresses that have another use in the job.
-    pub taken: &'a [Range<u64>],
+    pub taken: Vec<Range<u64>>,
 }
 
 /// A function or global of an image, for an accelerator.
@@ -80,7 +110,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
     /// lists the host's libomptarget.
-    fn obtain(&self, _wish: &Wish<'_>, _libraries: &[u8]) -> Result<Range<u64>> {
+    fn obtain(&self, _wish: &Wish, _libraries: &[u8]) -> Result<Range<u64>> {
         Err(no_accelerator())
     }
 
@@ -142,6 +172,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Runs a kernel. May not return: a kernel can end its thread.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
+
+    /// Small copies before and after a kernel cost less as a part of its launch, by [`Backend::run_with`].
+    const GATHERS: bool = false;
+
+    /// Runs a kernel with the copies around it.
+    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
+        copies.writes.iter().try_for_each(|write| self.write(write.at, &copies.bytes[write.bytes.clone()]))?;
+        self.run(launch)?;
+        let mut bytes = Vec::new();
+        for read in &copies.reads {
+            bytes.clear();
+            self.read(read.at, read.bytes.len(), &mut bytes)?;
+            copies.bytes[read.bytes.clone()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
 
     /// The calling thread will run kernels in that slot, one at a time.
     fn begin_thread(&self, _slot: usize) {}

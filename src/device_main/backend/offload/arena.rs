@@ -32,7 +32,7 @@ pub(super) fn avoid(taken: &[Range<u64>]) {
 impl Arena {
     /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept; the host's
     /// side judges the result.
-    pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish<'_>) -> Result<()> {
+    pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
         let mut blocks: Vec<u64> = self.block.take().into_iter().collect();
         let mut obtained = Err(Error::Reported);
         for _ in 0..TRIES {
@@ -52,7 +52,7 @@ impl Arena {
 }
 
 /// A block, and the whole pages in it. Tries smaller ones unless the size is exact.
-fn allocate(runtime: &Runtime, wish: &Wish<'_>) -> Result<(u64, Range<u64>)> {
+fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
     let mut len = wish.len;
     loop {
         if let Some(block) = runtime.alloc(len + PAGE) {

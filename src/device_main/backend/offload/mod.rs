@@ -13,7 +13,7 @@ pub(crate) mod visible;
 
 use super::cpu::thunks::Thunks;
 use super::cpu::{crash, image};
-use super::{Backend, Entry, Fault, Launch, Target, Wish};
+use super::{Backend, Copies, Entry, Fault, Launch, Target, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, elf};
@@ -100,8 +100,8 @@ impl Backend for Offload {
         Err(Error::new("the accelerator chooses where its memory is"))
     }
 
-    fn obtain(&self, wish: &Wish<'_>, libraries: &[u8]) -> Result<Range<u64>> {
-        arena::avoid(wish.taken);
+    fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
+        arena::avoid(&wish.taken);
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => {
@@ -233,8 +233,17 @@ impl Backend for Offload {
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        self.run_with(launch, &mut Copies::default())
+    }
+
+    const GATHERS: bool = true;
+
+    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
         let shape = launch.shape.ok_or_else(|| Error::new("a launch on an accelerator has no shape"))?;
-        self.runtime()?.run(launch.kernel, launch.args, shape)
+        for copied in copies.writes.iter().chain(&copies.reads) {
+            self.access(copied.at, copied.bytes.len() as u64)?;
+        }
+        self.runtime()?.run(launch.kernel, launch.args, shape, copies)
     }
 
     fn begin_thread(&self, slot: usize) {

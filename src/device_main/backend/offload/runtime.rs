@@ -2,6 +2,7 @@
 //! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
 
 use crate::base::{Error, Result, elf};
+use crate::device_main::backend::Copies;
 use crate::sys::node;
 use crate::wire::command::{Shape, libraries};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -16,6 +17,9 @@ const RELEASES: std::ops::RangeInclusive<u32> = 16..=17;
 const ARGS_VERSION: u32 = 2;
 /// `OMP_TGT_MAPTYPE_LITERAL` and `OMP_TGT_MAPTYPE_TARGET_PARAM`: the value itself is an argument of the kernel.
 const LITERAL: i64 = 0x100 | 0x20;
+/// Copies with a launch that are no arguments of the kernel: `OMP_TGT_MAPTYPE_ALWAYS` and `_TO` or `_FROM`.
+const WRITE: i64 = 4 | 1;
+const READ: i64 = 4 | 2;
 /// The flag `NoWait` of a launch, which is the program's business.
 const NO_WAIT: u64 = 1;
 
@@ -96,6 +100,8 @@ calls! {
     alloc: omp_target_alloc(usize, c_int) -> *mut c_void;
     free: omp_target_free(*mut c_void, c_int);
     copy: omp_target_memcpy(*mut c_void, *const c_void, usize, usize, usize, c_int, c_int) -> c_int;
+    associate: omp_target_associate_ptr(*const c_void, *const c_void, usize, usize, c_int) -> c_int;
+    disassociate: omp_target_disassociate_ptr(*const c_void, c_int) -> c_int;
     mapped: omp_get_mapped_ptr(*const c_void, c_int) -> *mut c_void;
 }
 
@@ -139,7 +145,7 @@ impl Runtime {
         Ok(Runtime { calls, path, device, host, machine })
     }
 
-    /// "device 1 of FILE", for error messages.
+    /// "accelerator 0 (…) of FILE", for error messages.
     pub fn name(&self) -> String {
         format!("accelerator {} ({}) of {}", self.device, elf::machine_name(self.machine), self.path)
     }
@@ -204,17 +210,44 @@ impl Runtime {
         (!at.is_null()).then_some(at as u64)
     }
 
-    /// Runs the kernel that is registered with this key. If it fails, libomptarget ends the process.
-    pub fn run(&self, key: u64, args: &[u64], shape: Shape) -> Result<()> {
-        let (mut values, count) = (args.to_vec(), args.len());
-        let (mut sizes, mut types) = (vec![size_of::<u64>() as i64; count], vec![LITERAL; count]);
+    /// Runs the kernel that is registered with this key, and makes the copies with it: the accelerator is synchronized
+    /// once. If the kernel fails, libomptarget ends the process.
+    pub fn run(&self, key: u64, args: &[u64], shape: Shape, copies: &mut Copies) -> Result<()> {
+        let mut arguments = Arguments::new(args);
+        let bytes = copies.bytes.as_mut_ptr();
+        let all = copies.writes.iter().map(|copy| (copy, WRITE)).chain(copies.reads.iter().map(|copy| (copy, READ)));
+        let mut associated = Vec::with_capacity(copies.writes.len() + copies.reads.len());
+        let mut result = Ok(());
+        for (copy, kind) in all.filter(|(copy, _)| !copy.bytes.is_empty()) {
+            let (here, len) = (bytes.wrapping_add(copy.bytes.start).cast::<c_void>(), copy.bytes.len());
+            // SAFETY: libomptarget notes that memory of the accelerator belongs to this part of the buffer.
+            match unsafe { (self.calls.associate)(here, copy.at as *const c_void, len, 0, self.device) } {
+                0 => associated.push(here),
+                _ => result = Err(Error::new(format!("{} can't associate {len} bytes", self.name()))),
+            }
+            arguments.push(here as u64, len as i64, kind);
+        }
+        if result.is_ok() {
+            // SAFETY: the parts of the buffer are as long as the copies, and it outlives the call.
+            result = unsafe { self.launch(key, arguments, shape) };
+        }
+        for here in associated {
+            // SAFETY: no copy is under way any more.
+            unsafe { (self.calls.disassociate)(here, self.device) };
+        }
+        result
+    }
+
+    /// # Safety
+    /// Copies among the arguments are from and to memory that is valid for them.
+    unsafe fn launch(&self, key: u64, mut arguments: Arguments, shape: Shape) -> Result<()> {
         let mut kernel = KernelArgs {
             version: ARGS_VERSION,
-            count: count as u32,
-            bases: values.as_mut_ptr(),
-            values: values.as_mut_ptr(),
-            sizes: sizes.as_mut_ptr(),
-            types: types.as_mut_ptr(),
+            count: arguments.values.len() as u32,
+            bases: arguments.values.as_mut_ptr(),
+            values: arguments.values.as_mut_ptr(),
+            sizes: arguments.sizes.as_mut_ptr(),
+            types: arguments.types.as_mut_ptr(),
             names: ptr::null_mut(),
             mappers: ptr::null_mut(),
             tripcount: shape.tripcount,
@@ -225,12 +258,34 @@ impl Runtime {
         };
         let (teams, threads) = (shape.teams[0].cast_signed(), shape.threads[0].cast_signed());
         let key = key as *const c_void;
-        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is.
+        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is; for copies the
+        // caller's promise.
         match unsafe { (self.calls.kernel)(ptr::null_mut(), self.device.into(), teams, threads, key, &raw mut kernel) }
         {
             0 => Ok(()),
             status => Err(Error::new(format!("{} could not run it (status {status})", self.name()))),
         }
+    }
+}
+
+/// The arguments of a launch, as libomptarget takes them.
+struct Arguments {
+    values: Vec<u64>,
+    sizes: Vec<i64>,
+    types: Vec<i64>,
+}
+
+impl Arguments {
+    /// Arguments of the kernel.
+    fn new(args: &[u64]) -> Arguments {
+        let n = args.len();
+        Arguments { values: args.to_vec(), sizes: vec![size_of::<u64>() as i64; n], types: vec![LITERAL; n] }
+    }
+
+    fn push(&mut self, value: u64, size: i64, kind: i64) {
+        self.values.push(value);
+        self.sizes.push(size);
+        self.types.push(kind);
     }
 }
 
