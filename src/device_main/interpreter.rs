@@ -4,7 +4,6 @@
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
 use super::backend::{Backend, Copied, Entry, Launch, Wish};
-use super::crash_board::IMAGE_CODE;
 use super::host::park;
 use super::output;
 use super::parts::Parts;
@@ -226,7 +225,7 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
             Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
             Some(Command::Unload { image }) => {
-                let (_, _, work) = self.run(me, work, IMAGE_CODE, || loader.unload(backend, image));
+                let (_, _, work) = self.run(me, work, B::LOADS_AS, || loader.unload(backend, image));
                 return Ok(Step::Next(work));
             }
             Some(_) => return Err(Error::new("the host put a command for the device into a queue")),
@@ -273,13 +272,13 @@ impl<B: Backend> Interpreter<B> {
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
         let obtain = || self.parts.backend.obtain(wish, libraries);
-        let (arena, _, work) = self.run(me, work, IMAGE_CODE, obtain);
+        let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
         answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
     }
 
     fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
         let Parts { backend, loader, trace, .. } = &*self.parts;
-        let (base, ran, mut work) = self.run(me, work, IMAGE_CODE, || loader.load(backend, image));
+        let (base, ran, mut work) = self.run(me, work, B::LOADS_AS, || loader.load(backend, image));
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
             message.done(trace, head, Kind::Load, u64::from(image), ran);
@@ -289,7 +288,7 @@ impl<B: Backend> Interpreter<B> {
 
     fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
         let Parts { backend, loader, .. } = &*self.parts;
-        let (base, _, work) = self.run(me, work, IMAGE_CODE, || loader.relocate(backend, image));
+        let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
         answered(work, base.map(|base| base.map(|base| [base])))
     }
 
@@ -353,7 +352,7 @@ impl<B: Backend> Interpreter<B> {
         Ok(Step::Next(work))
     }
 
-    /// Runs a kernel, or [`IMAGE_CODE`], as a part of a message; if it crashes, another thread fails the message.
+    /// Runs a kernel, or [`Backend::LOADS_AS`], as a part of a message; if it crashes, another thread fails the message.
     /// Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
     fn run<R>(
         &self,

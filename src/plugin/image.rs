@@ -163,30 +163,36 @@ impl Images {
             batch.push(Command::Entry { image: id, size: e.size, flags: e.flags, name: bytes });
         }
         self.queues.ask(queue, Command::Load { image: id }, &mut [0; 8])?;
+        let mut last = Error::Reported;
+        for _ in 0..MOVES {
+            let symbols = self.symbols(queue, id, entries)?;
+            let globals = symbols.values().filter(|symbol| symbol.size > 0);
+            let ranges = pages(globals.map(|global| global.value..global.value.saturating_add(global.size)).collect());
+            let reserved = ranges.iter().map(|range| Reservation::at(range.start, range.end - range.start));
+            match reserved.collect::<Result<_>>() {
+                Ok(_reserved) => return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved }),
+                Err(e) => last = e,
+            }
+            debug!("{name} has globals where the program or another device has something ({last})");
+            self.queues.ask(queue, Command::Move { image: id }, &mut [0; 8])?;
+        }
+        Err(last.context(format_args!("{name} has an image's globals only at addresses that are in use in this job")))
+    }
+
+    /// The symbols of an image that an accelerator has loaded.
+    fn symbols(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<HashMap<String, elf::Symbol>> {
         let mut answers = vec![[0u8; 8]; entries.len()];
         for (e, answer) in entries.iter().zip(&mut answers) {
             let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
-            let batch = engine.reserve(queue, open, COMMAND_MAX + e.name.len(), answer.len())?;
+            let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + e.name.len(), answer.len())?;
             batch.push(Command::Address { image: id, name: bytes });
             batch.read_into(answer.as_mut_ptr(), answer.len());
         }
+        // The answers must be there before they go.
         self.queues.flush(queue)?;
         self.queues.finish(queue)?;
-        let symbols: HashMap<String, elf::Symbol> = entries
-            .iter()
-            .zip(answers)
-            .map(|(e, at)| (e.name.clone(), elf::Symbol { value: u64::from_le_bytes(at), size: e.size }))
-            .collect();
-        let globals = symbols.values().filter(|symbol| symbol.size > 0);
-        let ranges = pages(globals.map(|global| global.value..global.value.saturating_add(global.size)).collect());
-        let reserved = ranges.iter().map(|range| Reservation::at(range.start, range.end - range.start));
-        let reserved = reserved.collect::<Result<_>>().map_err(|e| {
-            e.context(format_args!(
-                "{name} has globals at addresses that the program or another device uses; an accelerator can't move them, \
-                 but starting the program again may give others"
-            ))
-        })?;
-        Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved: reserved })
+        let symbol = |e: &Entry, at| (e.name.clone(), elf::Symbol { value: u64::from_le_bytes(at), size: e.size });
+        Ok(entries.iter().zip(answers).map(|(e, at)| symbol(e, at)).collect())
     }
 
     /// Lets kernels call functions by the addresses that these have in the program: for

@@ -184,7 +184,8 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let (waits, tracing) = ((policy, settings.heartbeat), Tracing::of(settings));
-    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels(settings)));
+    let leaves_kernels = leaves_kernels(settings, &of_devices);
+    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels));
     let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
     let libraries = runtime_libraries();
     let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
@@ -208,14 +209,18 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
 }
 
 /// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
-/// order their own work by what they wait for.
-fn leaves_kernels(settings: &Settings) -> bool {
+/// order their own work by what they wait for, and what the kernels of an accelerator do can't be seen.
+fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     // SAFETY: the name is a C string.
     let uses_offload_api = || !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null();
-    if !settings.asynchronous || !uses_offload_api() {
-        return settings.asynchronous;
-    }
-    log::warning("OMPTARGET_MPI_ASYNC=1 has no effect on a program that uses the Offload API");
+    let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
+    let whom = match settings.asynchronous {
+        false => return false,
+        true if has_accelerators() => "accelerators (OMPTARGET_MPI_BACKEND=offload)",
+        true if uses_offload_api() => "a program that uses the Offload API",
+        true => return true,
+    };
+    log::warning(format_args!("OMPTARGET_MPI_ASYNC=1 has no effect on {whom}"));
     false
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod offload;
 #[cfg(test)]
 pub(crate) mod shadow;
 
+use super::crash_board::IMAGE_CODE;
 use super::pending_image::PendingImage;
 use crate::base::{Error, Result};
 use crate::wire::command::Shape;
@@ -192,7 +193,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The calling thread will run kernels in that slot, one at a time.
     fn begin_thread(&self, _slot: usize) {}
 
-    /// A kernel, or [`IMAGE_CODE`](super::crash_board::IMAGE_CODE), starts in a slot. If `timed`,
+    /// What [`Backend::enter`] gets when an image is loaded or unloaded.
+    const LOADS_AS: u64 = IMAGE_CODE;
+
+    /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.
     #[inline]
     fn enter(&self, _slot: usize, _kernel: u64, _timed: bool) {}

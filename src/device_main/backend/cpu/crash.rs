@@ -10,7 +10,7 @@ use super::stack;
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
-use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE};
+use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE, RUNTIME_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -135,7 +135,7 @@ pub(crate) fn leave(slot: usize) {
 pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > IMAGE_CODE && ran(slot) > longest) {
+    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > RUNTIME_CODE && ran(slot) > longest) {
         claim(slot, false, || Cause::Timeout(limit));
     }
 }
@@ -149,7 +149,7 @@ fn report() -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
     // SAFETY: `FAULTED` is set: the record is written and does not change any more.
     let record = unsafe { (*FIRST.0.get()).as_ref()? };
-    let keeps_loader = record.kernel == IMAGE_CODE;
+    let keeps_loader = [IMAGE_CODE, RUNTIME_CODE].contains(&record.kernel);
     Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot, keeps_loader })
 }
 
@@ -158,6 +158,7 @@ fn describe(record: &Record) -> Failure {
     let (kernel, text) = match record.kernel {
         0 => (0, format!("a thread that a kernel had started crashed: {text}")),
         IMAGE_CODE => (0, format!("a constructor or destructor of the program's image failed: {text}")),
+        RUNTIME_CODE => (0, format!("the accelerator's libomptarget, or an image that it loaded, failed: {text}")),
         kernel => (kernel, text),
     };
     let signal = if let Cause::Signal(signal) = &record.cause { signal.number as u32 } else { 0 };

@@ -9,6 +9,7 @@
 
 mod arena;
 mod runtime;
+mod said;
 pub(crate) mod visible;
 
 use super::cpu::thunks::Thunks;
@@ -18,9 +19,11 @@ use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, elf};
 use crate::debug;
-use crate::device_main::crash_board::CrashBoard;
+use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
 use crate::device_main::pending_image::PendingImage;
-use crate::wire::command::libraries;
+use crate::sys::{mapping, node};
+use crate::wire::command::{Shape, libraries};
+use crate::wire::reply::Failure;
 use arena::Arena;
 use memmap2::MmapOptions;
 use runtime::Runtime;
@@ -51,8 +54,17 @@ pub(crate) struct Offload {
 #[derive(Default)]
 struct Loaded {
     arena: Range<u64>,
-    images: BTreeMap<u32, HashMap<String, Place>>,
+    images: BTreeMap<u32, Image>,
     kernels: HashMap<u64, String>,
+}
+
+/// A registered image.
+struct Image {
+    file: &'static [u8],
+    entries: Vec<Entry>,
+    places: HashMap<String, Place>,
+    /// How often it was registered again.
+    moves: usize,
 }
 
 /// Where an entry is: its address, or the key of a kernel; and the bytes of a global.
@@ -66,7 +78,7 @@ impl Loaded {
     /// True if the range is memory of the accelerator.
     fn has(&self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
-        let globals = self.images.values().flat_map(HashMap::values);
+        let globals = self.images.values().flat_map(|image| image.places.values());
         (self.arena.start <= at && end <= self.arena.end)
             || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
     }
@@ -80,6 +92,24 @@ impl Offload {
 
     fn runtime(&self) -> Result<&Runtime> {
         self.runtime.get().ok_or_else(|| Error::new("this device has no memory yet"))
+    }
+
+    fn insert(&self, id: u32, image: Image) {
+        let mut loaded = self.loaded.write();
+        let kernels = image.places.iter().filter(|(_, place)| place.size == 0);
+        self.board.add_names(kernels.clone().map(|(name, place)| (place.at, name.as_str())));
+        loaded.kernels.extend(kernels.map(|(name, place)| (place.at, name.clone())));
+        loaded.images.insert(id, image);
+    }
+
+    /// Forgets an image, which libomptarget keeps.
+    fn take(&self, id: u32) -> Option<Image> {
+        let mut loaded = self.loaded.write();
+        let image = loaded.images.remove(&id)?;
+        image.places.values().for_each(|place| drop(loaded.kernels.remove(&place.at)));
+        self.board.forget_names();
+        self.board.add_names(loaded.kernels.iter().map(|(&at, name)| (at, name.as_str())));
+        Some(image)
     }
 
     /// The libomptarget, for access to memory of the accelerator.
@@ -161,7 +191,7 @@ impl Backend for Offload {
 
     fn address(&self, image: u32, name: &str) -> Result<u64> {
         let loaded = self.loaded.read();
-        let place = loaded.images.get(&image).and_then(|entries| entries.get(name));
+        let place = loaded.images.get(&image).and_then(|image| image.places.get(name));
         place.map(|place| place.at).ok_or_else(|| Error::new(format!("the image has no {name} on the accelerator")))
     }
 
@@ -175,47 +205,38 @@ impl Backend for Offload {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
-                image::find_library(&name, &hints, 0);
+                if !image::find_library(&name, &hints, 0) {
+                    let host = node::host_name();
+                    return Err(Error::new(format!(
+                        "the image needs {name}, which host {host} lacks: install it there"
+                    )));
+                }
             }
         }
         // SAFETY: nothing writes to the file any more.
         let file = unsafe { MmapOptions::new().len(bytes.len()).map_copy_read_only(&pending.file)? };
-        let file: &'static [u8] = Box::leak(Box::new(file));
-        let mut key = keys(&entries)?;
-        let mut places = HashMap::new();
-        let mut registered = Vec::new();
-        for entry in &entries {
-            registered.push(runtime::entry(key, &entry.name, entry.size, entry.flags & !RUNS_BY_ITSELF)?);
-            places.insert(entry.name.clone(), Place { at: key, size: entry.size });
-            key += room(entry);
-        }
-        runtime.load(file, registered);
-        crash::notice_exit();
-        crash::notice_exceptions();
-        for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {
-            let at = runtime.global(global.at);
-            global.at = at.ok_or_else(|| Error::new(format!("{} has no address for global {name}", runtime.name())))?;
-        }
-        let kernels = places.iter().filter(|(_, place)| place.size == 0);
-        let mut loaded = self.loaded.write();
-        self.board.add_names(kernels.clone().map(|(name, place)| (place.at, name.as_str())));
-        loaded.kernels.extend(kernels.map(|(name, place)| (place.at, name.clone())));
-        loaded.images.insert(id, places);
+        let image = Image { file: Box::leak(Box::new(file)), entries, places: HashMap::new(), moves: 0 };
+        self.insert(id, place(runtime, image)?);
         Ok(0)
     }
 
+    /// Registers it again while what is free around the earlier place is reserved.
     fn relocate(&self, id: u32) -> Result<u64> {
-        Err(Error::new(format!("image {id} can't be moved on an accelerator")))
+        let runtime = self.runtime()?;
+        let image = self.take(id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
+        let reserved = image::reserve(image.file.len() as u64, image.moves);
+        let placed = place(runtime, Image { moves: image.moves + 1, ..image });
+        for (at, len) in reserved {
+            // SAFETY: `reserve` has mapped it, and nothing uses it.
+            unsafe { mapping::unmap(at as u64, len as u64) };
+        }
+        self.insert(id, placed?);
+        Ok(0)
     }
 
     fn unload(&self, id: u32) {
         self.announced.lock().remove(&id);
-        let mut loaded = self.loaded.write();
-        for place in loaded.images.remove(&id).into_iter().flat_map(HashMap::into_values) {
-            loaded.kernels.remove(&place.at);
-        }
-        self.board.forget_names();
-        self.board.add_names(loaded.kernels.iter().map(|(&at, name)| (at, name.as_str())));
+        self.take(id);
     }
 
     fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
@@ -239,7 +260,8 @@ impl Backend for Offload {
     const GATHERS: bool = true;
 
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
-        let shape = launch.shape.ok_or_else(|| Error::new("a launch on an accelerator has no shape"))?;
+        // LLVM's plugins up to 15 have a function for one team.
+        let shape = launch.shape.unwrap_or(Shape { teams: [1, 0, 0], ..Shape::default() });
         for copied in copies.writes.iter().chain(&copies.reads) {
             self.access(copied.at, copied.bytes.len() as u64)?;
         }
@@ -262,13 +284,42 @@ impl Backend for Offload {
         crash::check_time(limit);
     }
 
+    const LOADS_AS: u64 = RUNTIME_CODE;
+
+    /// With what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {
-        crash::fault()
+        static FAILURE: OnceLock<Failure> = OnceLock::new();
+        let fault = crash::fault()?;
+        let failure = FAILURE.get_or_init(|| {
+            let text = fault.failure.text.clone() + &said::lately();
+            Failure { text, ..fault.failure.clone() }
+        });
+        Some(Fault { failure, ..fault })
     }
 
     fn fault_reported(&self) {
         crash::reported();
     }
+}
+
+/// Registers an image under new keys, has the accelerator load it, and finds its globals.
+fn place(runtime: &Runtime, image: Image) -> Result<Image> {
+    let mut key = keys(&image.entries)?;
+    let mut places = HashMap::new();
+    let mut registered = Vec::new();
+    for entry in &image.entries {
+        registered.push(runtime::entry(key, &entry.name, entry.size, entry.flags & !RUNS_BY_ITSELF)?);
+        places.insert(entry.name.clone(), Place { at: key, size: entry.size });
+        key += room(entry);
+    }
+    runtime.load(image.file, registered);
+    crash::notice_exit();
+    crash::notice_exceptions();
+    for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {
+        let at = runtime.global(global.at);
+        global.at = at.ok_or_else(|| Error::new(format!("{} has no address for global {name}", runtime.name())))?;
+    }
+    Ok(Image { places, ..image })
 }
 
 /// The bytes of keys that an entry takes: libomptarget takes a global's key for the begin of a range.
