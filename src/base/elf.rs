@@ -175,6 +175,15 @@ pub(crate) fn map(path: &Path) -> Result<Mmap> {
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
 }
 
+/// True if a program's file contains the ELF image of an accelerator.
+pub(crate) fn has_accelerator_image(program: &[u8]) -> bool {
+    /// Images have this alignment.
+    const ALIGN: usize = 8;
+    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
+    let mut images = places.filter(|place| place.starts_with(header::ELFMAG));
+    images.any(|image| ACCELERATORS.iter().any(|&machine| check_machine(image, machine).is_ok()))
+}
+
 /// The `DT_NEEDED` entries of any ELF file.
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
     Elf::parse(bytes).map(|elf| strings(&elf.libraries)).map_err(|e| Error::new(e.to_string()))

@@ -303,14 +303,16 @@ unsafe fn register(calls: &Calls, image: &'static [u8], entries: Vec<OffloadEntr
     unsafe { (calls.register)(Box::leak(Box::new(all))) };
 }
 
-/// Opens libomp, and then the libomptarget that is in a list of the program's libraries; returns that and its file.
+/// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because there
+/// is no program, of the latest release there is; returns that and its file.
 fn open(list: &[u8]) -> Result<(Library, String)> {
     let known = libraries(list);
-    let at = node::host_name();
-    let (name, path) = known
-        .iter()
-        .find(|(name, _)| name.starts_with("libomptarget.so"))
-        .ok_or_else(|| Error::new("the program has no libomptarget.so, so it is not known which one to open here"))?;
+    let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
+        let mut found =
+            RELEASES.rev().map(|release| open_release(release, &format!("libomptarget.so.{release}"), None));
+        let first = found.next().unwrap_or(Err(Error::Reported));
+        return first.or_else(|e| found.find_map(Result::ok).ok_or(e));
+    };
     let release = name.strip_prefix("libomptarget.so.").and_then(|version| version.split('.').next()?.parse().ok());
     let Some(release) = release.filter(|release| RELEASES.contains(release)) else {
         return Err(Error::new(format!(
@@ -319,28 +321,32 @@ fn open(list: &[u8]) -> Result<(Library, String)> {
             RELEASES.end()
         )));
     };
-    let folders = path.parent().map(Path::to_path_buf).into_iter();
-    let folders = folders.chain([format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from));
-    let there = folders.map(|folder| (folder.join("libomp.so.5"), folder.join(name))).find(|(_, path)| path.exists());
-    // Else where the loader looks: LD_LIBRARY_PATH, the system's folders.
-    let (omp, path) = there.unwrap_or_else(|| ("libomp.so.5".into(), name.into()));
+    open_release(release, name, path.parent())
+}
+
+/// Opens a libomptarget and the libomp beside it: in the folder where the program has it, in the usual ones, or where the
+/// loader looks.
+fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, String)> {
+    let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
+    let mut folders = first.map(Path::to_path_buf).into_iter().chain(usual);
+    let (omp, path) = match folders.find(|folder| folder.join(name).exists()) {
+        Some(folder) => (folder.join("libomp.so.5"), folder.join(name)),
+        None => (PathBuf::new(), name.into()),
+    };
     let omp = if omp.exists() { omp } else { "libomp.so.5".into() };
-    let mut opened = None;
-    for path in [&omp, &path] {
+    let load = |path: &Path| {
         // SAFETY: this runs the library's initializers, which is what it is opened for.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| {
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| {
             let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
             Error::new(format!(
-                "host {at} has no {name} of its own that can be opened, as OMPTARGET_MPI_BACKEND=offload needs: {text}; install \
-                 the OpenMP runtime of LLVM {release} there, or set LD_LIBRARY_PATH to where it is"
+                "host {} has no {name} that can be opened, as OMPTARGET_MPI_BACKEND=offload needs: {text}; install the OpenMP \
+                 runtime of LLVM {release} there, or set LD_LIBRARY_PATH to where it is",
+                node::host_name()
             ))
-        })?;
-        if let Some(libomp) = opened.replace(library) {
-            std::mem::forget::<Library>(libomp);
-        }
-    }
-    let library = opened.ok_or_else(|| Error::new("there is nothing to open"))?;
-    Ok((library, path.display().to_string()))
+        })
+    };
+    std::mem::forget(load(&omp)?);
+    Ok((load(&path)?, path.display().to_string()))
 }
 
 /// An entry; its name is never freed.
