@@ -162,7 +162,7 @@ impl<B: Backend> Interpreter<B> {
         }
         let w = &mut *work;
         if B::GATHERS && !w.copies.writes.is_empty() {
-            self.settle_writes(w)?;
+            self.settle_writes(me, w)?;
         }
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
@@ -306,16 +306,19 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Makes the collected writes, unless the next command may take them along.
-    fn settle_writes(&self, work: &mut Work) -> Result<()> {
+    fn settle_writes(&self, me: &mut Me, work: &mut Work) -> Result<()> {
         let next = Commands::resume(&work.message, work.position).take()?;
         if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
             return Ok(());
         }
         let copies = std::mem::take(&mut work.copies);
+        if work.failure.is_some() {
+            return Ok(());
+        }
         let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
-        if work.failure.is_none()
-            && let Err(e) = copies.writes.iter().try_for_each(write)
-        {
+        let write_all = || copies.writes.iter().try_for_each(write);
+        let is_long = copies.bytes.len() as u64 >= LONG_COPY;
+        if let Err(e) = if is_long { self.parts.pool.long(me, write_all) } else { write_all() } {
             work.fail_with(&e);
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until
 //! the transfer is over. Then any thread may execute it further.
 
-use super::backend::Backend;
+use super::backend::{Backend, Copies};
 use super::completion::{Completion, IncomingImage, Moving};
 use super::parts::Parts;
 use super::pending_image::PendingImage;
@@ -115,9 +115,17 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
             drop(sent);
             moving.finish(parts, result);
         }
-        Completion::Write(moving, to, bytes) => {
+        Completion::Write(mut moving, to, bytes) => {
             let is_sound = result.is_ok() && moving.work.failure.is_none();
-            let result = if is_sound { parts.backend.write(to, &bytes) } else { result };
+            let result = match is_sound {
+                // The thread that executes the message further writes them, or the kernel's launch takes them along.
+                true if B::GATHERS => {
+                    moving.work.copies = Copies::of(to, bytes);
+                    Ok(())
+                }
+                true => parts.backend.write(to, &bytes),
+                false => result,
+            };
             moving.finish(parts, result);
         }
         Completion::PassOn(incoming, i) => {

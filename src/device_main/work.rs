@@ -41,6 +41,9 @@ impl Work {
 
     /// True if the rest of the message may take long.
     pub fn may_take_long(&self) -> bool {
+        if self.copies.bytes.len() as u64 >= LONG_COPY {
+            return true;
+        }
         let mut rest = Commands::resume(&self.message, self.position);
         while let Ok(Some(command)) = rest.take() {
             match command {

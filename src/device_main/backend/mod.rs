@@ -61,6 +61,12 @@ pub(crate) struct Copied {
 }
 
 impl Copies {
+    /// One copy to the device.
+    pub fn of(to: u64, bytes: Vec<u8>) -> Copies {
+        let whole = Copied { bytes: 0..bytes.len(), at: to };
+        Copies { bytes, writes: vec![whole], reads: Vec::new() }
+    }
+
     pub fn write(&mut self, to: u64, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
