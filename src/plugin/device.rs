@@ -95,9 +95,13 @@ impl Device {
         let known = |value: &str| if value.is_empty() { "unknown" } else { value }.to_string();
         let h = &self.hello;
         let clock = if h.processor.megahertz == 0 { known("") } else { format!("{} MHz", h.processor.megahertz) };
+        let kind = match h.backend {
+            Backend::Cpu => "process reached over MPI",
+            Backend::Offload => "accelerator of a process reached over MPI",
+        };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
         [
-            ("Device kind", "process reached over MPI".to_string()),
+            ("Device kind", kind.to_string()),
             ("Rank", format!("{worker}{}", self.port().rank)),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),

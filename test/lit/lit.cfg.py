@@ -109,6 +109,9 @@ if int(llvm) >= 22 and not stock and os.path.exists(offload_api + "/include/offl
     config.available_features.add("offload-api")
 if not stock:
     config.available_features.add("plugin")
+    # Devices run regions through their node's own libomptarget.
+    if os.environ.get("OMPTARGET_MPI_BACKEND") == "offload":
+        config.available_features.add("accelerators")
 if cpus > 1:
     config.available_features.add("multicore")
 # A build whose tables are tiny (make TINY=1).

@@ -8,7 +8,7 @@ mod memory;
 pub mod registration;
 mod stack;
 pub mod threads;
-pub(crate) mod thunks;
+mod thunks;
 
 use super::{Backend, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};

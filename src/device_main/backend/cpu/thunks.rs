@@ -13,7 +13,7 @@ const STUB: usize = 13;
 
 /// Pages of thunks by address: shared mappings of files, to add a stub while other kernels execute the page.
 #[derive(Default)]
-pub(crate) struct Thunks(HashMap<u64, File>);
+pub(super) struct Thunks(HashMap<u64, File>);
 
 impl Thunks {
     /// Redirects calls of `from` to `to`.

@@ -12,7 +12,6 @@ mod runtime;
 mod said;
 pub(crate) mod visible;
 
-use super::cpu::thunks::Thunks;
 use super::cpu::{crash, image};
 use super::{Backend, Copies, Entry, Fault, Launch, Target, Wish};
 use crate::base::lock::{Mutex, order};
@@ -47,7 +46,6 @@ pub(crate) struct Offload {
     /// Entries of images that are not loaded yet, by image.
     announced: Mutex<BTreeMap<u32, Vec<Entry>>, { order::LEAF }>,
     loaded: RwLock<Loaded>,
-    thunks: Mutex<Thunks, { order::LEAF }>,
 }
 
 /// What the accelerator has.
@@ -86,8 +84,8 @@ impl Loaded {
 
 impl Offload {
     pub fn new(place: usize, board: &'static CrashBoard) -> Offload {
-        let (runtime, arena, announced, loaded, thunks) = Default::default();
-        Offload { place, board, runtime, arena, announced, loaded, thunks }
+        let (runtime, arena, announced, loaded) = Default::default();
+        Offload { place, board, runtime, arena, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -181,7 +179,8 @@ impl Backend for Offload {
     }
 
     fn target(&self) -> Target {
-        Target { machine: self.runtime.get().map_or(elf::MACHINE, |runtime| runtime.machine), architecture: None }
+        // Known only once there is memory.
+        Target { machine: self.runtime.get().map_or(0, |runtime| runtime.machine), architecture: None }
     }
 
     fn announce(&self, image: u32, entry: Entry) -> Result<()> {
@@ -239,14 +238,11 @@ impl Backend for Offload {
         self.take(id);
     }
 
-    fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
-        let runtime = self.runtime()?;
-        if runtime.machine != elf::MACHINE {
-            return Err(Error::new(format!("declare target indirect is not supported on {}", runtime.name())));
-        }
-        let mut to = Vec::new();
-        self.read(pointer, size_of::<u64>(), &mut to)?;
-        self.thunks.lock().set(from, to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)))
+    /// The compilers whose programs this backend serves announce no such function.
+    fn redirect(&self, from: u64, _: u64) -> Result<()> {
+        Err(Error::new(format!(
+            "{from:#x} can't be called on an accelerator: declare target indirect is not supported there"
+        )))
     }
 
     fn has_kernel(&self, address: u64) -> bool {
