@@ -221,14 +221,13 @@ impl<B: Backend> Interpreter<B> {
                 let (taken, libraries) = (taken.iter().collect(), libraries.to_vec());
                 return Ok(self.obtain(me, work, &Wish { len, exact, taken }, &libraries));
             }
-            Some(command @ (Command::Entry { .. } | Command::Address { .. })) => self.entry(command, &mut w.reply),
             Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
             Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
             Some(Command::Unload { image }) => {
                 let (_, _, work) = self.run(me, work, B::LOADS_AS, || loader.unload(backend, image));
                 return Ok(Step::Next(work));
             }
-            Some(_) => return Err(Error::new("the host put a command for the device into a queue")),
+            Some(command) => self.prepare(command, &mut w.reply)?,
         };
         if let Err(e) = outcome {
             work.fail_with(&e);
@@ -254,20 +253,23 @@ impl<B: Backend> Interpreter<B> {
         Ok(())
     }
 
-    /// Announces an entry of an image, or looks one up.
-    fn entry(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<()> {
+    /// Prepares for an image of an accelerator, or looks up an entry of one. No other command is left.
+    fn prepare(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
         let backend = &self.parts.backend;
         match command {
+            Command::Avoid { taken } => backend.avoid(&mut taken.iter()),
             Command::Entry { image, size, flags, name: Bytes(name) } => {
-                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags })
+                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags });
             }
             Command::Address { image, name: Bytes(name) } => {
-                let address = backend.address(image, &String::from_utf8_lossy(name))?;
-                reply.extend_from_slice(&address.to_le_bytes());
-                Ok(())
+                match backend.address(image, &String::from_utf8_lossy(name)) {
+                    Ok(address) => reply.extend_from_slice(&address.to_le_bytes()),
+                    Err(e) => return Ok(Err(e)),
+                }
             }
-            _ => Ok(()),
+            _ => return Err(Error::new("the host put a command for the device into a queue")),
         }
+        Ok(Ok(()))
     }
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
@@ -321,6 +323,7 @@ impl<B: Backend> Interpreter<B> {
         if let Err(e) = if is_long { self.parts.pool.long(me, write_all) } else { write_all() } {
             work.fail_with(&e);
         }
+        self.parts.staging.give(copies.bytes);
         Ok(())
     }
 
@@ -352,6 +355,7 @@ impl<B: Backend> Interpreter<B> {
             Some(Err(e)) => work.fail_with(&e),
             None => {}
         }
+        self.parts.staging.give(copies.bytes);
         Ok(Step::Next(work))
     }
 

@@ -45,7 +45,7 @@ impl<'a, B: Backend> Transfer<'a, B> {
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Vec::new()));
         }
-        let mut bytes = vec![0u8; len as usize];
+        let mut bytes = self.parts.staging.take(len as usize);
         // SAFETY: the heap block does not move with the vector, which the completion
         // keeps until the transfer is done.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
@@ -58,10 +58,11 @@ impl<'a, B: Backend> Transfer<'a, B> {
         let (mut bytes, mut at) = (Vec::new(), None);
         if self.moving.work.failure.is_none() {
             at = self.parts.backend.direct(from, len);
-            if at.is_none()
-                && let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes)
-            {
-                self.moving.work.fail_with(&e);
+            if at.is_none() {
+                bytes = self.parts.staging.take(0);
+                if let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes) {
+                    self.moving.work.fail_with(&e);
+                }
             }
         }
         if self.moving.work.failure.is_some() {
@@ -112,7 +113,7 @@ impl Moving {
 pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, result: Result<()>) {
     match completion {
         Completion::Finish(moving, sent) => {
-            drop(sent);
+            parts.staging.give(sent);
             moving.finish(parts, result);
         }
         Completion::Write(mut moving, to, bytes) => {
@@ -123,7 +124,11 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
                     moving.work.copies = Copies::of(to, bytes);
                     Ok(())
                 }
-                true => parts.backend.write(to, &bytes),
+                true => {
+                    let written = parts.backend.write(to, &bytes);
+                    parts.staging.give(bytes);
+                    written
+                }
                 false => result,
             };
             moving.finish(parts, result);

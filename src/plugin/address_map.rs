@@ -7,6 +7,7 @@
 use crate::base::Result;
 use crate::base::sync::RwLock;
 use crate::sys::{mapping, node};
+use crate::wire::MESSAGE_MAX;
 use std::ops::Range;
 
 /// The first address that is tried for arenas: far from what programs and loaders use by themselves.
@@ -78,6 +79,13 @@ impl AddressMap {
             return Some(((address - self.arenas.start) / self.stride) as usize);
         }
         self.images.read().iter().find(|(range, _)| range.contains(&address)).map(|&(_, device)| device)
+    }
+
+    /// What other devices have at addresses that this process did not choose, as far as it fits into a message.
+    pub(crate) fn of_others(&self, device: usize) -> Vec<Range<u64>> {
+        const MOST: usize = MESSAGE_MAX / 2 / size_of::<Range<u64>>();
+        let images = self.images.read();
+        images.iter().filter(|(_, owner)| *owner != device).map(|(range, _)| range.clone()).take(MOST).collect()
     }
 
     /// A device with an arena or image in this range.

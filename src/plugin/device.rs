@@ -44,7 +44,14 @@ impl Device {
         let queues = Arc::new(Queues::new(engine, number));
         let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu;
         let process = is_plain.then_some(hello.pid);
-        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), process);
+        let memory = Memory::new(
+            queues.clone(),
+            addresses.clone(),
+            range,
+            control.clone(),
+            process,
+            hello.backend == Backend::Offload,
+        );
         let images = Images::new(queues.clone(), addresses);
         Device { hello, number, queues, memory, images, control }
     }

@@ -12,7 +12,7 @@ use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::link::Peer;
 use crate::wire::Bytes;
-use crate::wire::command::{COMMAND_MAX, Command};
+use crate::wire::command::{COMMAND_MAX, Command, Ranges};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,6 +157,9 @@ impl Images {
     /// Makes an accelerator load an image with these entries, wherever it wants.
     fn register(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<Loaded> {
         let (engine, name) = (&self.queues.engine, &self.queues.port().name);
+        let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
+        let avoid = Command::Avoid { taken: Ranges::of(&taken) };
+        engine.reserve(queue, &mut queue.open(), COMMAND_MAX + taken.len(), 0)?.push(avoid);
         for e in entries {
             let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
             let batch = engine.reserve(queue, open, COMMAND_MAX + e.name.len(), 0)?;

@@ -98,6 +98,8 @@ wire_format! {
         /// that is `exact`, fewer. The reply carries address and length. `libraries` lists the host's libomptarget, see
         /// [`libraries`].
         Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
+        /// Keeps these addresses free on an accelerator's device: other devices have them.
+        Avoid { taken: Ranges<'a> } = 26,
         /// Announces an entry of an image that an accelerator is to load: `size` is 0 for a function, the flags are
         /// LLVM's.
         Entry { image: u32, size: u64, flags: u32, name: Bytes<'a> } = 23,

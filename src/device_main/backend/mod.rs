@@ -121,6 +121,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Err(no_accelerator())
     }
 
+    /// Keeps these addresses free in this process, which other devices of the job have.
+    fn avoid(&self, _taken: &mut dyn Iterator<Item = Range<u64>>) {}
+
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
 
@@ -155,9 +158,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn preload(&self, _libraries: &[u8]) {}
 
     /// Announces an entry of an image that will be loaded.
-    fn announce(&self, _image: u32, _entry: Entry) -> Result<()> {
-        Err(no_accelerator())
-    }
+    fn announce(&self, _image: u32, _entry: Entry) {}
 
     /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
     fn address(&self, _image: u32, _name: &str) -> Result<u64> {

@@ -22,7 +22,7 @@ pub(super) struct Arena {
 }
 
 /// Makes sure that the driver, once it starts, takes none of these addresses, if they are addresses of processes to it.
-pub(super) fn avoid(taken: &[Range<u64>]) {
+pub(super) fn avoid(taken: impl Iterator<Item = Range<u64>>) {
     for range in taken {
         // What this process has mapped there, the driver will not take either.
         let _ = mapping::map_at(range.start, range.end - range.start, libc::PROT_NONE, None);

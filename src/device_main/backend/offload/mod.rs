@@ -33,6 +33,9 @@ use std::time::Duration;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
 const RUNS_BY_ITSELF: u32 = 2 | 4;
+/// An image that is moved goes as far as another one that was moved as often: what the program and other devices have
+/// near it is large.
+const FAR: usize = 3;
 /// Keys have this alignment.
 const KEY: u64 = 16;
 
@@ -129,7 +132,7 @@ impl Backend for Offload {
     }
 
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
-        arena::avoid(&wish.taken);
+        arena::avoid(wish.taken.iter().cloned());
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => {
@@ -144,6 +147,10 @@ impl Backend for Offload {
         arena.obtain(runtime, wish)?;
         self.loaded.write().arena = arena.range.clone();
         Ok(arena.range.clone())
+    }
+
+    fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
+        arena::avoid(taken);
     }
 
     /// An accelerator's memory is in use or free; no part of a block can be given back.
@@ -183,9 +190,8 @@ impl Backend for Offload {
         Target { machine: self.runtime.get().map_or(0, |runtime| runtime.machine), architecture: None }
     }
 
-    fn announce(&self, image: u32, entry: Entry) -> Result<()> {
+    fn announce(&self, image: u32, entry: Entry) {
         self.announced.lock().entry(image).or_default().push(entry);
-        Ok(())
     }
 
     fn address(&self, image: u32, name: &str) -> Result<u64> {
@@ -223,7 +229,7 @@ impl Backend for Offload {
     fn relocate(&self, id: u32) -> Result<u64> {
         let runtime = self.runtime()?;
         let image = self.take(id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
-        let reserved = image::reserve(image.file.len() as u64, image.moves);
+        let reserved = image::reserve(image.file.len() as u64, image.moves + FAR);
         let placed = place(runtime, Image { moves: image.moves + 1, ..image });
         for (at, len) in reserved {
             // SAFETY: `reserve` has mapped it, and nothing uses it.

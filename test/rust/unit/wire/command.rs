@@ -38,6 +38,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
             libraries: Bytes(bytes),
             taken: Ranges::of(&bytes[..bytes.len() / 16 * 16]),
         },
+        Command::Avoid { taken: Ranges::of(&bytes[..bytes.len() / 16 * 16]) },
         Command::Entry { image: a, size: n, flags: b, name: Bytes(bytes) },
         Command::Address { image: b, name: Bytes(bytes) },
         Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
@@ -60,6 +61,7 @@ proptest! {
                 Command::Launch { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), false)),
                 Command::LaunchShaped { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), true)),
                 Command::Obtain { .. } => prop_assert!(len <= COMMAND_MAX + 2 * bytes.len()),
+                Command::Avoid { .. } => prop_assert!(len <= COMMAND_MAX + bytes.len()),
                 Command::Entry { name: Bytes(data), .. } | Command::Address { name: Bytes(data), .. } => {
                     prop_assert!(len <= COMMAND_MAX + data.len());
                 }
