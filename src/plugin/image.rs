@@ -171,8 +171,11 @@ impl Images {
             let symbols = self.symbols(queue, id, entries)?;
             let globals = symbols.values().filter(|symbol| symbol.size > 0);
             let ranges = pages(globals.map(|global| global.value..global.value.saturating_add(global.size)).collect());
-            let reserved = ranges.iter().map(|range| Reservation::at(range.start, range.end - range.start));
-            match reserved.collect::<Result<_>>() {
+            let reserve = |range: &Range<u64>| {
+                let reserved = Reservation::at(range.start, range.end - range.start);
+                reserved.map_err(|e| e.context(format_args!("{:#x} to {:#x}", range.start, range.end)))
+            };
+            match ranges.iter().map(reserve).collect::<Result<_>>() {
                 Ok(_reserved) => return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved }),
                 Err(e) => last = e,
             }

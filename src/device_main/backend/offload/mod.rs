@@ -229,7 +229,9 @@ impl Backend for Offload {
     fn relocate(&self, id: u32) -> Result<u64> {
         let runtime = self.runtime()?;
         let image = self.take(id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
-        let reserved = image::reserve(image.file.len() as u64, image.moves + FAR);
+        // The size that the loader looks for, if it is the one that loads it.
+        let span = elf::Image::parse(image.file, elf::MACHINE).map_or(0..image.file.len() as u64, |parsed| parsed.span);
+        let reserved = image::reserve(span.end - span.start, image.moves + FAR);
         let placed = place(runtime, Image { moves: image.moves + 1, ..image });
         for (at, len) in reserved {
             // SAFETY: `reserve` has mapped it, and nothing uses it.
