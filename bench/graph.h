@@ -83,7 +83,7 @@ typedef double run(enum pattern pattern, uint64_t iterations, uint64_t result[CO
 // during half of the time; infinite if not even the longest ones are long enough.
 static double metg(enum pattern pattern, int workers, run *run) {
   double last = 0, before = 0; // time of a task, and efficiency, of the tasks twice as long
-  for (uint64_t iterations = 1 << 19; iterations; iterations /= 2) {
+  for (uint64_t iterations = 1 << 21; iterations; iterations /= 2) {
     uint64_t right[COLUMNS], result[COLUMNS];
     double before_all = alone(pattern, iterations, right), took[TIMES];
     for (int i = 0; i < TIMES; ++i) {

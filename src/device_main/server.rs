@@ -91,30 +91,18 @@ impl<B: Backend> Server<B> {
         self.interpreter.settle_faults();
     }
 
-    /// Makes progress and schedules what has arrived. Returns the first message that can be executed; the others go
-    /// to the pool.
+    /// Makes progress and schedules what has arrived. Returns the message that arrived if it can be executed.
     #[inline]
     fn drive(&self) -> (Progress, Option<Box<Work>>) {
-        let Parts { host, pool, .. } = &*self.parts;
+        let host = &self.parts.host;
         let Some(mut inbox) = self.inbox.try_lock() else { return (Progress::Elsewhere, None) };
-        let (mut progress, mut first) = (Progress::None, None);
-        loop {
-            if host.require(host.link().drive(&mut inbox)) == Progress::Made {
-                progress = Progress::Made;
-            }
-            if inbox.is_empty() {
-                return (progress, first);
-            }
-            let completed = inbox.completed.drain(..);
-            completed.for_each(|(completion, result)| transfer::complete(&self.parts, completion, result));
-            while let Some((from, message)) = inbox.pop_message() {
-                match self.arrived(from, message) {
-                    Ok(Some(work)) if first.is_none() => first = Some(work),
-                    Ok(Some(work)) => pool.push(work),
-                    Ok(None) => {}
-                    Err(e) => host.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
-                }
-            }
+        let progress = host.require(host.link().drive(&mut inbox));
+        let completed = inbox.completed.drain(..);
+        completed.for_each(|(completion, result)| transfer::complete(&self.parts, completion, result));
+        let Some((from, message)) = inbox.take_message() else { return (progress, None) };
+        match self.arrived(from, message) {
+            Ok(work) => (progress, work),
+            Err(e) => host.die(&e.context(format_args!("rank {from} sent a message that makes no sense"))),
         }
     }
 

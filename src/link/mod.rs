@@ -122,28 +122,22 @@ impl Span {
 pub struct Inbox<C> {
     /// Finished bulk transfers, each with whether the data was there.
     pub completed: Vec<(C, Result<()>)>,
-    messages: VecDeque<(usize, Vec<u8>)>,
+    message: Option<(usize, Vec<u8>)>,
     /// Buffers of handled messages.
     read: Vec<Vec<u8>>,
 }
 
 impl<C> Default for Inbox<C> {
     fn default() -> Inbox<C> {
-        Inbox { completed: Vec::new(), messages: VecDeque::new(), read: Vec::new() }
+        Inbox { completed: Vec::new(), message: None, read: Vec::new() }
     }
 }
 
 impl<C> Inbox<C> {
-    /// True if there is nothing to handle.
+    /// Takes the message that arrived, if any, and its sender's rank.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.completed.is_empty() && self.messages.is_empty()
-    }
-
-    /// Takes the oldest message and its sender's rank.
-    #[inline]
-    pub fn pop_message(&mut self) -> Option<(usize, Vec<u8>)> {
-        self.messages.pop_front()
+    pub fn take_message(&mut self) -> Option<(usize, Vec<u8>)> {
+        self.message.take()
     }
 
     /// Takes back the buffer of a handled message.
@@ -422,8 +416,7 @@ impl<C> Link<C> {
     }
 
     /// Makes progress and fills `inbox`, even before an error, with finished bulk transfers and at most one
-    /// message. The caller handles them and drives again until the inbox stays empty; meanwhile no other thread
-    /// takes what arrives.
+    /// message, which the caller must take. After [`Progress::Made`] there may be more.
     ///
     /// # Errors
     /// The transport is broken, now or since an earlier call.
@@ -458,7 +451,7 @@ impl<C> Link<C> {
         if !state.bulk.is_empty() && self.drive_bulk(state, &mut inbox.completed)? {
             progress = Progress::Made;
         }
-        while inbox.messages.is_empty()
+        while inbox.message.is_none()
             && let Some((request, _)) = state.posted.front_mut()
         {
             // SAFETY: as above.
@@ -475,10 +468,10 @@ impl<C> Link<C> {
                 }
                 inbox.read.push(buffer);
                 if !framed {
-                    inbox.messages.push_back((got.from, std::mem::take(begun)));
+                    inbox.message = Some((got.from, std::mem::take(begun)));
                 }
             } else {
-                inbox.messages.push_back((got.from, buffer));
+                inbox.message = Some((got.from, buffer));
             }
         }
         Ok(progress)

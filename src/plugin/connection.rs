@@ -136,31 +136,18 @@ impl Connection {
     #[inline]
     pub(crate) fn drive(&self) -> Result<Progress> {
         let Some(mut inbox) = self.inbox.try_lock() else { return Ok(Progress::Elsewhere) };
-        let mut progress = Progress::None;
-        loop {
-            let driven = self.link.drive(&mut inbox);
-            let is_last = inbox.is_empty();
-            for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
-                // A transfer fails only if its command failed, and the command's answer gives the reason.
-                drop(lease);
-                self.ports.end_part(port, message);
-            }
-            while let Some((from, message)) = inbox.pop_message() {
-                self.receive(from, &message);
-                inbox.recycle(message);
-            }
-            match driven {
-                Ok(Progress::Made) => progress = Progress::Made,
-                Ok(_) => {}
-                Err(e) => {
-                    drop(inbox);
-                    return Err(self.broken(e));
-                }
-            }
-            if is_last {
-                return Ok(progress);
-            }
+        let driven = self.link.drive(&mut inbox);
+        for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
+            // A transfer fails only if its command failed, and the command's answer gives the reason.
+            drop(lease);
+            self.ports.end_part(port, message);
         }
+        if let Some((from, message)) = inbox.take_message() {
+            self.receive(from, &message);
+            inbox.recycle(message);
+        }
+        drop(inbox);
+        driven.map_err(|e| self.broken(e))
     }
 
     /// Makes every later use of the link fail. First waits for the driving thread to handle what has arrived, for

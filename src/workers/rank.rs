@@ -142,18 +142,12 @@ impl Relay {
 
     /// Forwards what there is; true if there was anything.
     fn step(&mut self) -> Result<bool> {
-        let mut moved = false;
-        loop {
-            moved |= self.link.drive(&mut self.inbox)? == Progress::Made;
-            if self.inbox.is_empty() {
-                break;
-            }
-            for (piece, result) in self.inbox.completed.drain(..) {
-                self.workers[piece.worker].finish(piece, result)?;
-            }
-            while let Some((from, message)) = self.inbox.pop_message() {
-                self.arrived(from, message)?;
-            }
+        let mut moved = self.link.drive(&mut self.inbox)? == Progress::Made;
+        for (piece, result) in self.inbox.completed.drain(..) {
+            self.workers[piece.worker].finish(piece, result)?;
+        }
+        if let Some((from, message)) = self.inbox.take_message() {
+            self.arrived(from, message)?;
         }
         for worker in &mut self.workers {
             moved |= worker.poll(&mut self.buffer)?;

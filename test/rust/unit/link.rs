@@ -81,7 +81,7 @@ proptest! {
         let mut got = [Vec::new(), Vec::new()];
         let mut inbox = Inbox::default();
         while links[2].drive(&mut inbox).unwrap() == Progress::Made {
-            inbox.pop_message().into_iter().for_each(|(from, bytes)| got[from].push(bytes));
+            inbox.take_message().into_iter().for_each(|(from, bytes)| got[from].push(bytes));
         }
         for (from, got) in got.into_iter().enumerate() {
             let sent = lens.iter().enumerate().filter(|(_, l)| l.0 == from).map(|(i, l)| content(i, l.1));
