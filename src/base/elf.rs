@@ -21,8 +21,10 @@ pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     header::EM_NONE
 };
 
-/// `e_machine` of the images of accelerators: CUDA's and AMD's.
-pub(crate) const ACCELERATORS: [u16; 2] = [header::EM_CUDA, header::EM_AMDGPU];
+/// `e_machine` of the images of accelerators.
+pub(crate) const CUDA: u16 = header::EM_CUDA;
+pub(crate) const AMDGPU: u16 = header::EM_AMDGPU;
+pub(crate) const ACCELERATORS: [u16; 2] = [CUDA, AMDGPU];
 
 /// Bytes of the header of a 64-bit file, which [`check`] reads.
 pub(crate) const HEADER: usize = 64;

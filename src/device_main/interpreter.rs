@@ -161,7 +161,7 @@ impl<B: Backend> Interpreter<B> {
             work.fail(fault.failure.clone());
         }
         let w = &mut *work;
-        if B::GATHERS && !w.copies.writes.is_empty() {
+        if B::GATHERS && w.copies.is_some() {
             self.settle_writes(me, w)?;
         }
         let mut rest = Commands::resume(&w.message, w.position);
@@ -185,7 +185,7 @@ impl<B: Backend> Interpreter<B> {
             }
             _ if w.failure.is_some() => Ok(()),
             Some(Command::Write { to, bytes: Bytes(bytes) }) if B::GATHERS => {
-                w.copies.write(to, bytes);
+                w.copies.get_or_insert_default().write(to, bytes);
                 Ok(())
             }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
@@ -313,10 +313,7 @@ impl<B: Backend> Interpreter<B> {
         if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
             return Ok(());
         }
-        let copies = std::mem::take(&mut work.copies);
-        if work.failure.is_some() {
-            return Ok(());
-        }
+        let Some(copies) = work.copies.take().filter(|_| work.failure.is_none()) else { return Ok(()) };
         let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
         let write_all = || copies.writes.iter().try_for_each(write);
         let is_long = copies.bytes.len() as u64 >= LONG_COPY;
@@ -331,7 +328,7 @@ impl<B: Backend> Interpreter<B> {
     fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
         let Parts { backend, trace, .. } = &*self.parts;
         let w = &mut *work;
-        let (mut copies, mut room) = (std::mem::take(&mut w.copies), MESSAGE_MAX - w.reply.len());
+        let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
         let mut rest = Commands::resume(&w.message, w.position);
         while let Some(command @ Command::Read { from, len }) = rest.take()?
             && len as usize <= room

@@ -121,7 +121,7 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
             let result = match is_sound {
                 // The thread that executes the message further writes them, or the kernel's launch takes them along.
                 true if B::GATHERS => {
-                    moving.work.copies = Copies::of(to, bytes);
+                    moving.work.copies = Some(Box::new(Copies::of(to, bytes)));
                     Ok(())
                 }
                 true => {

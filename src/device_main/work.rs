@@ -22,8 +22,8 @@ pub(super) struct Work {
     /// How much of the message was executed.
     pub position: usize,
     pub reply: Vec<u8>,
-    /// Copies that a launch may take along.
-    pub copies: Copies,
+    /// Copies that a launch may take along, of an accelerator only.
+    pub copies: Option<Box<Copies>>,
     /// If set, no more of the message is executed.
     pub failure: Option<Failure>,
     /// What is recorded of the message, if anything. Boxed because a message is moved several times.
@@ -36,12 +36,12 @@ impl Work {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, copies: Copies::default(), failure: None, trace }))
+        Ok(Box::new(Work { head, message, position, reply, copies: None, failure: None, trace }))
     }
 
     /// True if the rest of the message may take long.
     pub fn may_take_long(&self) -> bool {
-        if self.copies.bytes.len() as u64 >= LONG_COPY {
+        if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_COPY) {
             return true;
         }
         let mut rest = Commands::resume(&self.message, self.position);

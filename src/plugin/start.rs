@@ -296,7 +296,9 @@ fn obtain_arenas(
         let queue = queues.queue();
         let mut last = Error::Reported;
         let found = (0..TRIES).find_map(|_| {
-            let (encoded, mut answer) = (Ranges::encode(&taken), [0; 16]);
+            // The latest ones if a message does not hold all: the program checks what it gets.
+            let latest = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
+            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; 16]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
             if let Err(e) = queues.ask(&queue, command, &mut answer) {
                 return Some(Err(e));

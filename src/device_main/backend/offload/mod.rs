@@ -221,7 +221,7 @@ impl Backend for Offload {
         // SAFETY: nothing writes to the file any more.
         let file = unsafe { MmapOptions::new().len(bytes.len()).map_copy_read_only(&pending.file)? };
         let image = Image { file: Box::leak(Box::new(file)), entries, places: HashMap::new(), moves: 0 };
-        self.insert(id, place(runtime, image)?);
+        self.insert(id, register(runtime, image)?);
         Ok(0)
     }
 
@@ -232,7 +232,7 @@ impl Backend for Offload {
         // The size that the loader looks for, if it is the one that loads it.
         let span = elf::Image::parse(image.file, elf::MACHINE).map_or(0..image.file.len() as u64, |parsed| parsed.span);
         let reserved = image::reserve(span.end - span.start, image.moves + FAR);
-        let placed = place(runtime, Image { moves: image.moves + 1, ..image });
+        let placed = register(runtime, Image { moves: image.moves + 1, ..image });
         for (at, len) in reserved {
             // SAFETY: `reserve` has mapped it, and nothing uses it.
             unsafe { mapping::unmap(at as u64, len as u64) };
@@ -307,7 +307,7 @@ impl Backend for Offload {
 }
 
 /// Registers an image under new keys, has the accelerator load it, and finds its globals.
-fn place(runtime: &Runtime, image: Image) -> Result<Image> {
+fn register(runtime: &Runtime, image: Image) -> Result<Image> {
     let mut key = keys(&image.entries)?;
     let mut places = HashMap::new();
     let mut registered = Vec::new();

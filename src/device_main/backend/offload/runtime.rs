@@ -8,11 +8,12 @@ use crate::wire::command::{Shape, libraries};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::transmute_copy;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
 /// Releases of LLVM with the layouts below.
-const RELEASES: std::ops::RangeInclusive<u32> = 16..=17;
+const RELEASES: RangeInclusive<u32> = 16..=17;
 /// The version of [`KernelArgs`] in these releases.
 const ARGS_VERSION: u32 = 2;
 /// `OMP_TGT_MAPTYPE_LITERAL` and `OMP_TGT_MAPTYPE_TARGET_PARAM`: the value itself is an argument of the kernel.
@@ -95,6 +96,7 @@ calls! {
         *mut c_void, i64, i32, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void
     );
     kernel: __tgt_target_kernel(*mut c_void, i64, i32, i32, *const c_void, *mut KernelArgs) -> c_int;
+    start_all: __tgt_init_all_rtls();
     devices: omp_get_num_devices() -> c_int;
     host: omp_get_initial_device() -> c_int;
     alloc: omp_target_alloc(usize, c_int) -> *mut c_void;
@@ -103,6 +105,31 @@ calls! {
     associate: omp_target_associate_ptr(*const c_void, *const c_void, usize, usize, c_int) -> c_int;
     disassociate: omp_target_disassociate_ptr(*const c_void, c_int) -> c_int;
     mapped: omp_get_mapped_ptr(*const c_void, c_int) -> *mut c_void;
+}
+
+impl Calls {
+    /// The devices of the best kind that there are, and `e_machine` of their images.
+    ///
+    /// Up to LLVM 17 there are only devices of plugins that some registered image is for. An image without entries is never
+    /// loaded, but AMD's plugin would load it.
+    fn accelerators(&self) -> (u16, Range<i32>) {
+        // SAFETY: no condition.
+        let count = || unsafe { (self.devices)() };
+        // SAFETY: an image without entries, which is never freed.
+        let show = |machine| unsafe { register(self, Vec::leak(elf::empty(machine)), Vec::new()) };
+        show(elf::CUDA);
+        if count() > 0 {
+            return (elf::CUDA, 0..count());
+        }
+        show(elf::MACHINE);
+        let own = count();
+        // SAFETY: no condition.
+        unsafe { (self.start_all)() };
+        match count() {
+            all if all > own => (elf::AMDGPU, own..all),
+            _ => (elf::MACHINE, 0..own),
+        }
+    }
 }
 
 /// A libomptarget and the accelerator of it that this device is.
@@ -127,21 +154,16 @@ impl Runtime {
         })?;
         // Its plugins have threads and exit handlers: it stays.
         std::mem::forget(library);
-        // SAFETY: no condition.
-        let count = || unsafe { (calls.devices)() };
-        let found = elf::ACCELERATORS.into_iter().chain([elf::MACHINE]).find(|&machine| {
-            // SAFETY: an image without entries, which is never loaded, and never freed.
-            unsafe { register(&calls, Vec::leak(elf::empty(machine)), Vec::new()) };
-            count() > 0
-        });
-        let machine = found.ok_or_else(|| {
-            Error::new(format!(
+        let (machine, devices) = calls.accelerators();
+        let count = devices.len() as i32;
+        if count == 0 {
+            return Err(Error::new(format!(
                 "{path} on host {at} finds no accelerator: its plugin for that, the driver, or the accelerator is missing \
-                 (LIBOMPTARGET_DEBUG=1 in a debug build of it says more)"
-            ))
-        })?;
+                 (llvm-omp-device-info lists what it finds there)"
+            )));
+        }
         // SAFETY: no condition.
-        let (device, host) = ((place % count() as usize) as i32, unsafe { (calls.host)() });
+        let (device, host) = (devices.start + place as i32 % count, unsafe { (calls.host)() });
         Ok(Runtime { calls, path, device, host, machine })
     }
 
