@@ -3,9 +3,6 @@
 // regions, bytes each way and messages, and the five regions that took most time.
 // Without it nothing is said.
 //
-// Copies from an accelerator are a part of the kernel's launch, and have no time of their own.
-// UNSUPPORTED: accelerators
-//
 // RUN: %clang %s -o %t
 // RUN: env OMPTARGET_MPI_STATS=1 %run2 %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err
@@ -101,3 +98,6 @@ int main(void) {
   omp_target_free(other, 1);
   return 0;
 }
+
+// Copies from an accelerator are a part of the kernel's launch, and have no time of their own.
+// UNSUPPORTED: accelerators
