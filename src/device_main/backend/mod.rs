@@ -54,29 +54,41 @@ pub(crate) struct Copies {
 }
 
 /// `bytes` of [`Copies`], and the device's address that they are copied to or from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Copied {
     pub bytes: Range<usize>,
     pub at: u64,
+    /// The same bytes are copied both ways.
+    pub is_both: bool,
 }
 
 impl Copies {
     /// One copy to the device.
     pub fn of(to: u64, bytes: Vec<u8>) -> Copies {
-        let whole = Copied { bytes: 0..bytes.len(), at: to };
+        let whole = Copied { bytes: 0..bytes.len(), at: to, is_both: false };
         Copies { bytes, writes: vec![whole], reads: Vec::new() }
     }
 
     pub fn write(&mut self, to: u64, bytes: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.writes.push(Copied { bytes: start..self.bytes.len(), at: to });
+        self.writes.push(Copied { bytes: start..self.bytes.len(), at: to, is_both: false });
     }
 
     pub fn read(&mut self, from: u64, len: usize) {
-        let start = self.bytes.len();
-        self.bytes.resize(start + len, 0);
-        self.reads.push(Copied { bytes: start..start + len, at: from });
+        /// So many writes are looked at: regions map few variables both ways.
+        const FEW: usize = 16;
+        let mut writes = self.writes.iter_mut().take(FEW);
+        let written = writes.find(|write| write.at == from && write.bytes.len() == len && !write.is_both);
+        let (bytes, is_both) = match written {
+            Some(write) => {
+                write.is_both = true;
+                (write.bytes.clone(), true)
+            }
+            None => (self.bytes.len()..self.bytes.len() + len, false),
+        };
+        self.bytes.resize(self.bytes.len().max(bytes.end), 0);
+        self.reads.push(Copied { bytes, at: from, is_both });
     }
 }
 

@@ -237,7 +237,9 @@ impl Runtime {
     pub fn run(&self, key: u64, args: &[u64], shape: Shape, copies: &mut Copies) -> Result<()> {
         let mut arguments = Arguments::new(args);
         let bytes = copies.bytes.as_mut_ptr();
-        let all = copies.writes.iter().map(|copy| (copy, WRITE)).chain(copies.reads.iter().map(|copy| (copy, READ)));
+        let (writes, reads) = (&copies.writes, &copies.reads);
+        let written = writes.iter().map(|copy| (copy, if copy.is_both { WRITE | READ } else { WRITE }));
+        let all = written.chain(reads.iter().filter(|copy| !copy.is_both).map(|copy| (copy, READ)));
         let mut associated = Vec::with_capacity(copies.writes.len() + copies.reads.len());
         let mut result = Ok(());
         for (copy, kind) in all.filter(|(copy, _)| !copy.bytes.is_empty()) {

@@ -48,10 +48,14 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     copies.write(at + 43, b"defg");
     copies.read(at + 41, 3);
     copies.read(at + 40, 1);
+    copies.read(at + 40, 3);
     let launch = Launch { kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
     backend.run_with(&launch, &mut copies).unwrap();
     let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
-    assert_eq!(results, [&b"ccd"[..], b"b"]);
+    assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);
+    // What is written and read has one place.
+    assert_eq!((copies.writes[0].is_both, copies.writes[1].is_both), (true, false));
+    assert_eq!((&copies.reads[2].bytes, copies.bytes.len()), (&copies.writes[0].bytes, 7 + 3 + 1));
     copies.write(1 << 62, b"x");
     assert!(backend.run_with(&launch, &mut copies).is_err());
     for wild in [0, 16, u64::MAX - 3, 1 << 62] {
