@@ -5,12 +5,15 @@ use super::runtime::Runtime;
 use crate::base::{Error, Result};
 use crate::device_main::backend::Wish;
 use crate::sys::mapping;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// The host's side allocates whole pages.
 const PAGE: u64 = 4096;
 /// The smallest arena.
 const LEAST: u64 = 1 << 20;
+/// Parts of this size are not reserved if something is there.
+const SMALL: u64 = 1 << 20;
 /// How often to allocate at other addresses.
 const TRIES: usize = 8;
 
@@ -21,11 +24,28 @@ pub(super) struct Arena {
     pub range: Range<u64>,
 }
 
-/// Makes sure that the driver, once it starts, takes none of these addresses, if they are addresses of processes to it.
-pub(super) fn avoid(taken: impl Iterator<Item = Range<u64>>) {
-    for range in taken {
-        // What this process has mapped there, the driver will not take either.
-        let _ = mapping::map_at(range.start, range.end - range.start, libc::PROT_NONE, None);
+/// Addresses that this process keeps free, because they have another use in the job.
+#[derive(Default)]
+pub(super) struct Avoided(HashSet<(u64, u64)>);
+
+impl Avoided {
+    /// Reserves addresses so that the loader takes none of them, nor the driver, if they are addresses of processes to it.
+    pub fn add(&mut self, taken: impl Iterator<Item = Range<u64>>) {
+        for range in taken.filter(|range| range.start < range.end) {
+            if self.0.insert((range.start, range.end)) {
+                avoid(range);
+            }
+        }
+    }
+}
+
+/// Reserves what is free of a range, but for small parts beside what this process has there.
+fn avoid(range: Range<u64>) {
+    let len = range.end - range.start;
+    if mapping::map_at(range.start, len, libc::PROT_NONE, None).is_err() && len > SMALL {
+        let middle = (range.start + len / 2) & !(PAGE - 1);
+        avoid(range.start..middle);
+        avoid(middle..range.end);
     }
 }
 
@@ -72,3 +92,7 @@ fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
         len = less;
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../test/rust/unit/device_main/backend/offload/arena.rs"]
+mod tests;

@@ -23,7 +23,7 @@ use crate::device_main::pending_image::PendingImage;
 use crate::sys::{mapping, node};
 use crate::wire::command::{Shape, libraries};
 use crate::wire::reply::Failure;
-use arena::Arena;
+use arena::{Arena, Avoided};
 use memmap2::MmapOptions;
 use runtime::Runtime;
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +46,7 @@ pub(crate) struct Offload {
     board: &'static CrashBoard,
     runtime: OnceLock<Runtime>,
     arena: Mutex<Arena, { order::LEAF }>,
+    avoided: Mutex<Avoided, { order::LEAF }>,
     /// Entries of images that are not loaded yet, by image.
     announced: Mutex<BTreeMap<u32, Vec<Entry>>, { order::LEAF }>,
     loaded: RwLock<Loaded>,
@@ -87,8 +88,8 @@ impl Loaded {
 
 impl Offload {
     pub fn new(place: usize, board: &'static CrashBoard) -> Offload {
-        let (runtime, arena, announced, loaded) = Default::default();
-        Offload { place, board, runtime, arena, announced, loaded }
+        let (runtime, arena, avoided, announced, loaded) = Default::default();
+        Offload { place, board, runtime, arena, avoided, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -132,7 +133,7 @@ impl Backend for Offload {
     }
 
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
-        arena::avoid(wish.taken.iter().cloned());
+        self.avoid(&mut wish.taken.iter().cloned());
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => {
@@ -150,7 +151,7 @@ impl Backend for Offload {
     }
 
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
-        arena::avoid(taken);
+        self.avoided.lock().add(taken);
     }
 
     /// An accelerator's memory is in use or free; no part of a block can be given back.
