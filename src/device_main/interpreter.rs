@@ -295,7 +295,8 @@ impl<B: Backend> Interpreter<B> {
     }
 
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
-        let Parts { backend, trace, .. } = &*self.parts;
+        let Parts { backend, pool, trace, .. } = &*self.parts;
+        pool.settle(me);
         let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch));
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {

@@ -40,6 +40,7 @@ impl Loader {
         let Some(_loading) = self.loading.try_lock() else { return };
         let libraries = self.libraries.lock().take();
         if let Some(libraries) = libraries {
+            pool.settle(me);
             pool.long(me, || backend.preload(&libraries));
         }
     }

@@ -6,10 +6,11 @@
 //! thread takes the token and receives instead. Thus a short kernel costs no hand-over, and a long one
 //! delays no message.
 //!
-//! Each thread that runs kernels is a root of libomp, with a team whose threads spin after a kernel. So a thread
-//! that finds the token taken after a kernel takes it back, and the next kernel finds its team on the same cores.
-//! If the receiver does not offer it, because it runs a kernel itself, the thread finishes its message and becomes
-//! idle.
+//! Each thread that runs kernels is a root of libomp, with a team whose threads spin after a kernel; so is the thread
+//! that loads libomp. More roots than necessary are a lasting cost: once libomp knows more threads than there are
+//! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
+//! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies;
+//! the receiver passes it on, at the latest instead of running the next kernel.
 
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
@@ -30,6 +31,8 @@ const PERIOD: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_millis(5);
 /// How often a thread looks for an offer of the token: for longer than the receiver polls once.
 const LOOKS: u32 = 200;
+/// How often a thread that claims the token looks whether it has it: for about a second, which covers the load of an image.
+const CLAIM_LOOKS: u32 = 5000;
 /// Minimum time between two moves of a thread off the core that it shares with the host.
 const LEAVE: Duration = Duration::from_millis(1);
 
@@ -48,6 +51,8 @@ pub(super) struct Pool {
     /// Idle threads that sleep.
     resting: Mutex<Vec<Thread>, { order::LEAF }>,
     watched: AtomicBool,
+    /// The thread that ran the last kernel or, before the first one, that loads libomp.
+    home: AtomicUsize,
     /// Threads in long actions that have lost the token.
     away: AtomicUsize,
     /// When a thread last left the host's core.
@@ -61,6 +66,8 @@ pub(super) struct Me {
     pub receiving: bool,
     /// It has lost the token in a long action, and taken it back.
     pub was_long: bool,
+    /// It claims the token.
+    claims: bool,
 }
 
 pub(super) trait Serve: Send + Sync + 'static {
@@ -100,7 +107,7 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     pool.idle_threads.fetch_add(1, Ordering::Relaxed);
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
-        let (server, mut me) = (server_of_thread, Me { slot, receiving: false, was_long: false });
+        let (server, mut me) = (server_of_thread, Me { slot, receiving: false, was_long: false, claims: false });
         server.begin(slot);
         server.pool().begun.fetch_add(1, Ordering::Release);
         server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
@@ -118,6 +125,12 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
 /// Waits for work and does it, until the calling thread has become the receiver.
 fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
     let pool = server.pool();
+    if me.claims {
+        pool.end_claim(me, CLAIM_LOOKS);
+        if me.receiving {
+            return;
+        }
+    }
     // Release here and below: `hold_idle` of a thread that forks sees what this one has unlocked.
     pool.idle_threads.fetch_add(1, Ordering::Release);
     while !me.receiving {
@@ -160,29 +173,65 @@ impl Pool {
     fn first(&self) -> Me {
         self.threads.store(1, Ordering::Relaxed);
         self.begun.store(1, Ordering::Relaxed);
-        Me { slot: 0, receiving: true, was_long: false }
+        self.home.store(0, Ordering::Relaxed);
+        Me { slot: 0, receiving: true, was_long: false, claims: false }
     }
 
     /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
     #[inline]
     pub fn long<R>(&self, me: &mut Me, action: impl FnOnce() -> R) -> R {
+        if me.claims {
+            self.end_claim(me, 0);
+        }
         let token = if me.receiving { self.token.begin_long() } else { 0 };
         let result = action();
         if me.receiving && !self.token.end_long(token) {
-            me.receiving = self.take_back();
-            me.was_long = me.receiving;
+            self.take_back(me);
         }
         result
     }
 
+    /// The calling thread is about to use libomp.
+    #[inline]
+    pub fn settle(&self, me: &Me) {
+        if self.home.load(Ordering::Relaxed) != me.slot {
+            self.home.store(me.slot, Ordering::Relaxed);
+        }
+    }
+
     #[cold]
-    fn take_back(&self) -> bool {
-        let taken = (0..LOOKS).any(|_| {
+    fn take_back(&self, me: &mut Me) {
+        let is_home = self.home.load(Ordering::Relaxed) == me.slot;
+        let looks = if is_home { LOOKS } else { 0 };
+        me.receiving = (0..looks).any(|_| {
             std::hint::spin_loop();
             self.token.take_offered()
         });
+        me.was_long = me.receiving;
+        me.claims = is_home && !me.receiving && self.token.claim();
+        if !me.claims {
+            self.away.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the claim of the calling thread, which is the receiver then if it has got the token: `me` says so.
+    #[cold]
+    fn end_claim(&self, me: &mut Me, looks: u32) {
+        me.receiving = self.token.end_claim(looks);
+        (me.was_long, me.claims) = (me.receiving, false);
         self.away.fetch_sub(1, Ordering::Relaxed);
-        taken
+    }
+
+    /// True if another thread claims the token.
+    #[inline]
+    pub fn is_claimed(&self) -> bool {
+        self.token.is_claimed()
+    }
+
+    /// The receiver passes the token on to the thread that claims it, if there still is one: `me` says so.
+    #[cold]
+    pub fn pass_on(&self, me: &mut Me) {
+        me.receiving = !self.token.pass_on();
     }
 
     /// True if another thread is in a long action that began when it was the receiver.

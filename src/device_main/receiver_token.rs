@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The receiver token: its owner receives. While the owner is in a long action, the watching thread may take the
-//! token. That thread offers it while it waits, so that the first one can take it back.
+//! token. That thread offers it while it waits, so that the first one can take it back; if that comes too late, the
+//! first one claims it, and gets it from its owner.
 //!
 //! `test/rust/models.rs` checks this.
 
-use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, park};
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Thread, current, park, park_timeout};
+use std::time::Duration;
+
+/// A thread that claims the token looks for an offer this often.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// What the owner does, in the lowest bits of the state. The bits above count long actions and changes of owner.
 const DOES: u64 = 3;
@@ -23,6 +28,9 @@ pub struct ReceiverToken {
     state: AtomicU64,
     watcher_rests: AtomicBool,
     watcher: Mutex<Option<Thread>>,
+    is_claimed: AtomicBool,
+    /// The thread that claims the token.
+    heir: Mutex<Option<Thread>>,
 }
 
 impl ReceiverToken {
@@ -62,6 +70,65 @@ impl ReceiverToken {
     pub fn take_offered(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         state & OFFERED != 0 && self.change(state, next(state))
+    }
+
+    /// Claims the token for the calling thread, which must call [`ReceiverToken::end_claim`] then; false if another
+    /// thread claims it.
+    pub fn claim(&self) -> bool {
+        let mut heir = self.heir.lock();
+        if heir.is_some() {
+            return false;
+        }
+        *heir = Some(current());
+        self.is_claimed.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Waits for the token that the calling thread has claimed, looking for an offer this often; true if the thread
+    /// owns the token then.
+    pub fn end_claim(&self, looks: u32) -> bool {
+        for _ in 0..looks {
+            if self.take_offered() {
+                self.withdraw();
+                return true;
+            }
+            if !self.is_heir() {
+                return true;
+            }
+            park_timeout(LOOK);
+        }
+        !self.withdraw()
+    }
+
+    /// True while the calling thread's claim stands. (Once the token has been passed on, another thread may claim it.)
+    fn is_heir(&self) -> bool {
+        self.heir.lock().as_ref().is_some_and(|heir| heir.id() == current().id())
+    }
+
+    /// Ends the calling thread's claim; false if the owner has passed the token on.
+    fn withdraw(&self) -> bool {
+        let mut heir = self.heir.lock();
+        let mine = heir.take_if(|heir| heir.id() == current().id()).is_some();
+        self.is_claimed.store(heir.is_some(), Ordering::Relaxed);
+        mine
+    }
+
+    /// True if a thread claims the token.
+    #[inline]
+    pub fn is_claimed(&self) -> bool {
+        self.is_claimed.load(Ordering::Relaxed)
+    }
+
+    /// The owner passes the token on to the thread that claims it; true on success.
+    pub fn pass_on(&self) -> bool {
+        let mut heir = self.heir.lock();
+        let Some(next_owner) = heir.take() else { return false };
+        self.is_claimed.store(false, Ordering::Relaxed);
+        self.state.store(next(self.state.load(Ordering::Relaxed)), Ordering::Relaxed);
+        // The next owner sees all this under the lock.
+        drop(heir);
+        next_owner.unpark();
+        true
     }
 
     #[inline]
@@ -106,6 +173,8 @@ impl ReceiverToken {
     /// For the only thread of a forked process, which becomes the receiver.
     pub fn reset(&self) {
         *self.watcher.lock() = None;
+        *self.heir.lock() = None;
+        self.is_claimed.store(false, Ordering::Relaxed);
         self.watcher_rests.store(false, Ordering::Relaxed);
         self.state.store(0, Ordering::Relaxed);
     }

@@ -210,9 +210,17 @@ impl<B: Backend> Serve for Server<B> {
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
         let mut looks = 0u32;
+        if std::mem::take(&mut me.was_long) {
+            backoff.give_way();
+        }
         while me.receiving {
             let (progress, arrived) = self.drive();
             if let Some(work) = arrived.or_else(|| pool.next()) {
+                if pool.is_claimed() && work.may_take_long() {
+                    pool.push(work);
+                    pool.pass_on(me);
+                    continue;
+                }
                 // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
                 // A lost device runs no kernels, and may have no idle thread left.
                 if pool.has_idle_thread() || !work.may_take_long() || self.interpreter.is_lost() {
@@ -238,6 +246,10 @@ impl<B: Backend> Serve for Server<B> {
                     continue;
                 }
                 Progress::None => {}
+            }
+            if pool.is_claimed() {
+                pool.pass_on(me);
+                continue;
             }
             if pool.stands_in() {
                 // The other thread's kernel may use all cores.

@@ -415,6 +415,43 @@ fn the_token_goes_back_while_its_owner_waits() {
     });
 }
 
+/// A thread that has lost the token in a long kernel gets it, whether it is offered or passed on; never do two receive.
+#[test]
+fn a_claimed_token_is_passed_on() {
+    check(3, || {
+        let (threads, is_over) = (Arc::new(Threads::default()), Arc::new(AtomicUsize::default()));
+        let (watching, is_over_there) = (threads.clone(), is_over.clone());
+        let watcher = thread::spawn(move || {
+            assert!(watching.watch());
+            watching.receive();
+            let offer = watching.token.offer();
+            thread::yield_now();
+            if !watching.token.retract(offer) {
+                return;
+            }
+            watching.receive();
+            while is_over_there.load(Ordering::Relaxed) == 0 {
+                if watching.token.is_claimed() && watching.token.pass_on() {
+                    return;
+                }
+                thread::yield_now();
+            }
+        });
+        threads.receive();
+        let kernel = threads.token.begin_long();
+        thread::yield_now();
+        if !threads.token.end_long(kernel) {
+            assert!(threads.token.claim() && threads.token.end_claim(3));
+            threads.receive();
+        } else {
+            // For the watching thread to take over.
+            threads.token.begin_long();
+            is_over.store(1, Ordering::Relaxed);
+        }
+        watcher.join().unwrap();
+    });
+}
+
 /// Ready work wakes a watching thread that rests.
 #[test]
 fn what_is_ready_does_not_wait_for_a_watcher_that_rests() {
