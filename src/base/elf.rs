@@ -21,6 +21,11 @@ pub const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     header::EM_NONE
 };
 
+/// `e_machine` of the images of accelerators.
+pub(crate) const CUDA: u16 = header::EM_CUDA;
+pub(crate) const AMDGPU: u16 = header::EM_AMDGPU;
+pub(crate) const ACCELERATORS: [u16; 2] = [CUDA, AMDGPU];
+
 /// Bytes of the header of a 64-bit file, which [`check`] reads.
 pub(crate) const HEADER: usize = 64;
 
@@ -50,19 +55,44 @@ pub struct Image {
 
 /// Checks by the header alone that this is a 64-bit shared object for `machine`.
 pub fn check(bytes: &[u8], machine: u16) -> Result<()> {
-    let head = parse_header(bytes)?;
-    if head.e_machine != machine {
-        return Err(Error::new(format!(
-            "built for {} (ELF machine {}), not for the device's {}",
-            header::machine_to_str(head.e_machine),
-            head.e_machine,
-            header::machine_to_str(machine)
-        )));
-    }
+    let head = check_machine(bytes, machine)?;
     if head.e_type != header::ET_DYN {
         return Err(Error::new(format!("ELF type {} instead of a shared object", header::et_to_str(head.e_type))));
     }
     Ok(())
+}
+
+/// Checks by the header alone that this is a 64-bit file for `machine`. (Those for accelerators need not be shared objects.)
+pub(crate) fn check_machine(bytes: &[u8], machine: u16) -> Result<header::Header> {
+    let head = parse_header(bytes)?;
+    if head.e_machine != machine {
+        return Err(Error::new(format!(
+            "built for {} (ELF machine {}), not for the device's {}",
+            machine_name(head.e_machine),
+            head.e_machine,
+            machine_name(machine)
+        )));
+    }
+    Ok(head)
+}
+
+pub(crate) fn machine_name(machine: u16) -> &'static str {
+    header::machine_to_str(machine)
+}
+
+/// The header of a 64-bit shared object for `machine`, without anything in it.
+pub(crate) fn empty(machine: u16) -> Vec<u8> {
+    let mut file = vec![0; HEADER];
+    file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
+    file[header::EI_CLASS] = header::ELFCLASS64;
+    file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
+    file[header::EI_VERSION] = header::EV_CURRENT;
+    // e_type, e_machine, e_version, e_ehsize.
+    file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
+    file[18..20].copy_from_slice(&machine.to_ne_bytes());
+    file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
+    file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
+    file
 }
 
 fn parse_header(bytes: &[u8]) -> Result<header::Header> {
@@ -145,6 +175,15 @@ fn strings(list: &[&str]) -> Vec<String> {
 pub(crate) fn map(path: &Path) -> Result<Mmap> {
     // SAFETY: a program or library in use; whoever truncates it kills all its users anyway.
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
+}
+
+/// True if a program's file contains the ELF image of an accelerator.
+pub(crate) fn has_accelerator_image(program: &[u8]) -> bool {
+    /// Images have this alignment.
+    const ALIGN: usize = 8;
+    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
+    let mut images = places.filter(|place| place.starts_with(header::ELFMAG));
+    images.any(|image| ACCELERATORS.iter().any(|&machine| check_machine(image, machine).is_ok()))
 }
 
 /// The `DT_NEEDED` entries of any ELF file.

@@ -29,6 +29,8 @@ pub const INLINE_MAX: usize = limit(16 << 10, 512);
 /// Largest copy to and from a device of another node that travels in messages, in as many pieces as it takes, bytes:
 /// they save round trips.
 pub const INLINE_FAR_MAX: usize = limit(64 << 10, 2 << 10);
+/// Largest piece of bulk data to or from an accelerator, bytes: each goes through a buffer of that size.
+pub const STAGED: u64 = limit(8 << 20, 2 << 10) as u64;
 /// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
 /// The number of the first image of a program.

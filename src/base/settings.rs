@@ -20,6 +20,10 @@ const PREFIX: &str = "OMPTARGET_MPI_";
 /// knows that the other ranks of its job are devices.
 pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 
+/// Not a setting: the id of a device process that uses its node's libomptarget, where this project's plugin must have
+/// no devices. Processes that inherit the variable have another id.
+pub(crate) const DEVICE_PROCESS: &str = "OMPTARGET_MPI_DEVICE_PROCESS";
+
 /// A process that reads a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -116,6 +120,12 @@ settings! {
             and does not bind the program. \
             `node` lets all processes use every core that the launcher's own process may use; \
             `inherit` keeps the launcher's binding.",
+    }
+    BACKEND backend: Backend, read by Program, Device, Launcher {
+        values: words(&[("cpu", Backend::Cpu), ("offload", Backend::Offload)]),
+        default: Value("cpu"),
+        meaning: "`cpu` runs regions on the cores of the device's node; `offload` runs them on an accelerator there, \
+            through that node's own libomptarget and its plugins.",
     }
     START_TIMEOUT start_timeout: Duration, read by Program, Device {
         values: whole(1..=86_400, Duration::from_secs),
@@ -275,6 +285,11 @@ pub(crate) fn offloading_is_disabled() -> bool {
     std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.trim().eq_ignore_ascii_case("disabled"))
 }
 
+/// True in a device process that uses its node's libomptarget.
+pub(crate) fn is_device_process() -> bool {
+    std::env::var(DEVICE_PROCESS).is_ok_and(|id| id == std::process::id().to_string())
+}
+
 /// The variables of this process that concern devices, for devices that do not inherit them. Omits
 /// values that are not UTF-8.
 pub(crate) fn for_devices() -> Vec<(String, String)> {
@@ -294,13 +309,35 @@ pub enum Bind {
     Inherit,
 }
 
+/// What executes regions, see `OMPTARGET_MPI_BACKEND` in the table.
+#[allow(missing_docs, reason = "the table explains them")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Backend {
+    #[default]
+    Cpu = 0,
+    Offload = 1,
+}
+
 impl Settings {
     /// Reads the process's environment. Call it early: the name of a file is relative to the current
     /// directory, which a program may change.
     pub(crate) fn from_env() -> Result<Settings> {
         let settings = Self::read(|name| std::env::var_os(name))?;
+        settings.check()?;
         let trace = settings.trace.map(|file| std::path::absolute(&file).unwrap_or(file));
         Ok(Settings { trace, ..settings })
+    }
+
+    /// Fails if the values exclude each other.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.backend == Backend::Offload && self.has_workers() {
+            return Err(Error::new(
+                "OMPTARGET_MPI_BACKEND=offload excludes OMPTARGET_MPI_DEVICES_PER_RANK and OMPTARGET_MPI_SPARES: the driver \
+                 of an accelerator does not survive a fork, so each device is a rank of its own; start several ranks per node",
+            ));
+        }
+        Ok(())
     }
 
     /// True if devices are worker processes.
@@ -325,7 +362,7 @@ impl Settings {
 
 fn set_names() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with(PREFIX) && name != WITH_DEVICES)
+    names.filter(|name| name.starts_with(PREFIX) && ![WITH_DEVICES, DEVICE_PROCESS].contains(&name.as_str()))
 }
 
 /// Variables of the environment with the prefix of settings that are not settings, such as misspelled ones.

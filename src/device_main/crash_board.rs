@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 
 /// In place of a kernel: an image's own code, which runs when the image is loaded and unloaded.
 pub(crate) const IMAGE_CODE: u64 = 1;
+/// In place of a kernel: a libomptarget, which an accelerator's device calls.
+pub(crate) const RUNTIME_CODE: u64 = 2;
 /// Bytes of the address and the length before each name.
 const HEAD: usize = 12;
 
@@ -74,7 +76,7 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
-    /// The kernel that the thread of a slot runs, or [`IMAGE_CODE`].
+    /// The kernel that the thread of a slot runs, or [`IMAGE_CODE`] or [`RUNTIME_CODE`].
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {
         &self.kernels[slot].0
@@ -124,7 +126,7 @@ impl CrashBoard {
     }
 
     fn kernels(&self) -> impl Iterator<Item = u64> {
-        self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k != 0 && k != IMAGE_CODE)
+        self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k > RUNTIME_CODE)
     }
 
     /// The users' names of the running kernels, without repetition. For use after the device has exited.

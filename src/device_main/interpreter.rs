@@ -3,8 +3,7 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
-use super::backend::{Backend, Launch};
-use super::crash_board::IMAGE_CODE;
+use super::backend::{Backend, Copied, Entry, Launch, Wish};
 use super::host::park;
 use super::output;
 use super::parts::Parts;
@@ -163,6 +162,9 @@ impl<B: Backend> Interpreter<B> {
             work.fail(fault.failure.clone());
         }
         let w = &mut *work;
+        if B::GATHERS && w.copies.is_some() {
+            self.settle_writes(me, w)?;
+        }
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
         w.position = rest.position(&w.message);
@@ -183,22 +185,32 @@ impl<B: Backend> Interpreter<B> {
                 return transfer.receive_image(image, pending, to).map(|()| Step::Away);
             }
             _ if w.failure.is_some() => Ok(()),
+            Some(Command::Write { to, bytes: Bytes(bytes) }) if B::GATHERS => {
+                w.copies.get_or_insert_default().write(to, bytes);
+                Ok(())
+            }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
             Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
                 backend.read(from, len as usize, &mut w.reply)
             }
             Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
-            Some(Command::Launch { kernel, .. }) if !backend.has_kernel(kernel) => {
+            Some(Command::Launch { kernel, .. } | Command::LaunchShaped { kernel, .. })
+                if !backend.has_kernel(kernel) =>
+            {
                 Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
             }
             Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
                 let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
                 few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array }));
+                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array, shape: None }));
             }
             Some(Command::Launch { kernel, args, array }) => {
                 let many: Vec<u64> = args.iter().collect();
-                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array }));
+                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array, shape: None }));
+            }
+            Some(Command::LaunchShaped { kernel, shape, args }) => {
+                let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
+                return self.launch_with(me, work, &Launch { kernel, args: &args, array: false, shape });
             }
             Some(Command::Wait { seq }) => {
                 let waiting = self.schedule.lock().wait(work, seq);
@@ -206,23 +218,17 @@ impl<B: Backend> Interpreter<B> {
             }
             Some(Command::Redirect { from, to }) => backend.redirect(from, to),
             Some(Command::Copy { to, from, len }) => self.copy(me, (to, from, len), w.head, &mut w.trace),
-            Some(Command::Load { image }) => {
-                let (base, ran, mut work) = self.run(me, work, IMAGE_CODE, || loader.load(backend, image));
-                let head = work.head;
-                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-                    message.done(trace, head, Kind::Load, u64::from(image), ran);
-                }
-                return Ok(loaded(work, base));
+            Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
+                let (taken, libraries) = (taken.iter().collect(), libraries.to_vec());
+                return Ok(self.obtain(me, work, &Wish { len, exact, taken }, &libraries));
             }
-            Some(Command::Move { image }) => {
-                let (base, _, work) = self.run(me, work, IMAGE_CODE, || loader.relocate(backend, image));
-                return Ok(loaded(work, base));
-            }
+            Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
+            Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
             Some(Command::Unload { image }) => {
-                let (_, _, work) = self.run(me, work, IMAGE_CODE, || loader.unload(backend, image));
+                let (_, _, work) = self.run(me, work, B::LOADS_AS, || loader.unload(backend, image));
                 return Ok(Step::Next(work));
             }
-            Some(_) => return Err(Error::new("the host put a command for the device into a queue")),
+            Some(command) => self.prepare(command, &mut w.reply)?,
         };
         if let Err(e) = outcome {
             work.fail_with(&e);
@@ -248,6 +254,47 @@ impl<B: Backend> Interpreter<B> {
         Ok(())
     }
 
+    /// Prepares for an image of an accelerator, or looks up an entry of one. No other command is left.
+    fn prepare(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
+        let backend = &self.parts.backend;
+        match command {
+            Command::Avoid { taken } => backend.avoid(&mut taken.iter()),
+            Command::Entry { image, size, flags, name: Bytes(name) } => {
+                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags });
+            }
+            Command::Address { image, name: Bytes(name) } => {
+                match backend.address(image, &String::from_utf8_lossy(name)) {
+                    Ok(address) => reply.extend_from_slice(&address.to_le_bytes()),
+                    Err(e) => return Ok(Err(e)),
+                }
+            }
+            _ => return Err(Error::new("the host put a command for the device into a queue")),
+        }
+        Ok(Ok(()))
+    }
+
+    fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
+        let obtain = || self.parts.backend.obtain(wish, libraries);
+        let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
+        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
+    }
+
+    fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
+        let Parts { backend, loader, trace, .. } = &*self.parts;
+        let (base, ran, mut work) = self.run(me, work, B::LOADS_AS, || loader.load(backend, image));
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Load, u64::from(image), ran);
+        }
+        answered(work, base.map(|base| base.map(|base| [base])))
+    }
+
+    fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
+        let Parts { backend, loader, .. } = &*self.parts;
+        let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
+        answered(work, base.map(|base| base.map(|base| [base])))
+    }
+
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
         let Parts { backend, pool, trace, .. } = &*self.parts;
         pool.settle(me);
@@ -262,7 +309,56 @@ impl<B: Backend> Interpreter<B> {
         Step::Next(work)
     }
 
-    /// Runs a kernel, or [`IMAGE_CODE`], as a part of a message; if it crashes, another thread fails the message.
+    /// Makes the collected writes, unless the next command may take them along.
+    fn settle_writes(&self, me: &mut Me, work: &mut Work) -> Result<()> {
+        let next = Commands::resume(&work.message, work.position).take()?;
+        if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
+            return Ok(());
+        }
+        let Some(copies) = work.copies.take().filter(|_| work.failure.is_none()) else { return Ok(()) };
+        let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
+        let write_all = || copies.writes.iter().try_for_each(write);
+        let is_long = copies.bytes.len() as u64 >= LONG_COPY;
+        if let Err(e) = if is_long { self.parts.pool.long(me, write_all) } else { write_all() } {
+            work.fail_with(&e);
+        }
+        self.parts.staging.give(copies.bytes);
+        Ok(())
+    }
+
+    /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
+    fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
+        let Parts { backend, trace, .. } = &*self.parts;
+        let w = &mut *work;
+        let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
+        let mut rest = Commands::resume(&w.message, w.position);
+        while let Some(command @ Command::Read { from, len }) = rest.take()?
+            && len as usize <= room
+        {
+            room -= len as usize;
+            copies.read(from, len as usize);
+            w.position = rest.position(&w.message);
+            if let Some(message) = &mut w.trace {
+                message.take_up(trace, &command);
+            }
+        }
+        let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run_with(launch, &mut copies));
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Kernel, launch.kernel, ran);
+        }
+        match outcome {
+            Some(Ok(())) => {
+                copies.reads.iter().for_each(|r| work.reply.extend_from_slice(&copies.bytes[r.bytes.clone()]))
+            }
+            Some(Err(e)) => work.fail_with(&e),
+            None => {}
+        }
+        self.parts.staging.give(copies.bytes);
+        Ok(Step::Next(work))
+    }
+
+    /// Runs a kernel, or [`Backend::LOADS_AS`], as a part of a message; if it crashes, another thread fails the message.
     /// Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
     fn run<R>(
         &self,
@@ -291,10 +387,10 @@ impl<B: Backend> Interpreter<B> {
     }
 }
 
-/// Ends a command that loads an image, whose base the reply carries.
-fn loaded(mut work: Box<Work>, base: Option<Result<u64>>) -> Step {
-    match base {
-        Some(Ok(base)) => work.reply.extend_from_slice(&base.to_le_bytes()),
+/// Ends a command whose result the reply carries, if it was executed.
+fn answered<const N: usize>(mut work: Box<Work>, result: Option<Result<[u64; N]>>) -> Step {
+    match result {
+        Some(Ok(numbers)) => numbers.iter().for_each(|n| work.reply.extend_from_slice(&n.to_le_bytes())),
         Some(Err(e)) => work.fail_with(&e),
         None => {}
     }

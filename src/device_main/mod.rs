@@ -17,6 +17,7 @@ pub(crate) mod process;
 mod receiver_token;
 mod schedule;
 mod server;
+mod staging;
 mod start;
 pub(crate) mod supervisor;
 mod trace;

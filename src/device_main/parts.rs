@@ -5,6 +5,7 @@ use super::host::Host;
 use super::loader::Loader;
 use super::output::Output;
 use super::pool::Pool;
+use super::staging::Staging;
 use super::trace::Trace;
 
 pub(super) struct Parts<B> {
@@ -13,5 +14,6 @@ pub(super) struct Parts<B> {
     pub loader: Loader,
     pub output: Output,
     pub pool: Pool,
+    pub staging: Staging,
     pub trace: Trace,
 }

@@ -14,6 +14,7 @@ use super::output::{self, Output};
 use super::parts::Parts;
 use super::pool::{self, Me, Pool, Serve};
 use super::schedule::Item as _;
+use super::staging::Staging;
 use super::trace::Trace;
 use super::transfer;
 use super::work::Work;
@@ -57,8 +58,8 @@ impl<B: Backend> Server<B> {
         checkpoint: Option<Arc<dyn Checkpoint>>,
     ) -> Arc<Server<B>> {
         debug!("this device executes images for {}", backend.target());
-        let (loader, pool, trace) = (Loader::default(), Pool::new(), Trace::default());
-        let parts = Arc::new(Parts { host, backend, loader, output, pool, trace });
+        let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
+        let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace });
         let interpreter = Interpreter::new(parts.clone(), kernel_time);
         Arc::new(Server { parts, inbox: Mutex::default(), interpreter, shutdown_reply: Mutex::default(), checkpoint })
     }

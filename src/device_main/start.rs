@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Starts a device: the supervisor, MPI, this process's share of the node, and the server.
 
+use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
+use super::backend::offload::{Offload, visible};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -10,10 +12,10 @@ use super::output::Output;
 use super::process::quit;
 use super::server::Server;
 use super::supervisor;
-use crate::base::settings::{Bind, Settings};
+use crate::base::settings::{self, Bind, Settings};
 use crate::base::{Error, Result};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher};
-use crate::job::topology::{Team, processes, share_of_cores, sharers};
+use crate::job::topology::{Team, accelerator_of, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
@@ -98,6 +100,16 @@ pub(super) fn do_not_offload() {
     unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
 }
 
+/// The opposite: regions must run on an accelerator of this node, by a plugin other than this project's. Must be called
+/// before any thread starts.
+fn offload_here() {
+    // SAFETY: no other thread runs yet.
+    unsafe {
+        std::env::set_var("OMP_TARGET_OFFLOAD", "mandatory");
+        std::env::set_var(settings::DEVICE_PROCESS, std::process::id().to_string());
+    }
+}
+
 /// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
 /// this process has a supervisor already.
 pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Result<Infallible> {
@@ -142,13 +154,23 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
             supervisor::fork_device()?
         }
     };
+    if settings.backend == settings::Backend::Offload {
+        offload_here();
+    }
     let place = Place::find(&settings)?;
     set_up(place.threads(), place.cores(0), &settings);
+    let accelerator = accelerator_of(&place.hellos, place.mpi.rank);
     board.introduce(place.number, place.mpi.rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
     let link = Link::new(Box::new(place.mpi), fragment, place.doorbells, place.frames)?;
-    execute(link, place.host, policy, None, board, &settings)
+    match settings.backend {
+        settings::Backend::Cpu => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
+        settings::Backend::Offload => {
+            visible::narrow(accelerator);
+            execute(link, place.host, policy, None, (board, Offload::new(accelerator, board)), &settings)
+        }
+    }
 }
 
 /// Gives kernels their share of the cores, unless the user wants otherwise.
@@ -162,12 +184,13 @@ pub(crate) fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
     }
 }
 
-pub(crate) fn execute(
+/// Serves the host with a backend, which uses the crash board.
+pub(crate) fn execute<B: Backend>(
     link: Link<Completion>,
     host: (usize, Option<OwnedFd>),
     policy: BackoffPolicy,
     checkpoint: Option<Arc<dyn Checkpoint>>,
-    board: &'static CrashBoard,
+    (board, backend): (&'static CrashBoard, B),
     settings: &Settings,
 ) -> Result<Infallible> {
     // For regions, standard input is empty: the launcher's is the program's.
@@ -177,5 +200,5 @@ pub(crate) fn execute(
     let (output, stderr) = Output::capture()?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, stderr, quit);
-    Server::new(host, Cpu::new(board), output, settings.kernel_timeout, checkpoint).run()
+    Server::new(host, backend, output, settings.kernel_timeout, checkpoint).run()
 }

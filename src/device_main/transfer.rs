@@ -2,7 +2,7 @@
 //! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until
 //! the transfer is over. Then any thread may execute it further.
 
-use super::backend::Backend;
+use super::backend::{Backend, Copies};
 use super::completion::{Completion, IncomingImage, Moving};
 use super::parts::Parts;
 use super::pending_image::PendingImage;
@@ -45,7 +45,7 @@ impl<'a, B: Backend> Transfer<'a, B> {
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Vec::new()));
         }
-        let mut bytes = vec![0u8; len as usize];
+        let mut bytes = self.parts.staging.take(len as usize);
         // SAFETY: the heap block does not move with the vector, which the completion
         // keeps until the transfer is done.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
@@ -58,10 +58,11 @@ impl<'a, B: Backend> Transfer<'a, B> {
         let (mut bytes, mut at) = (Vec::new(), None);
         if self.moving.work.failure.is_none() {
             at = self.parts.backend.direct(from, len);
-            if at.is_none()
-                && let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes)
-            {
-                self.moving.work.fail_with(&e);
+            if at.is_none() {
+                bytes = self.parts.staging.take(0);
+                if let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes) {
+                    self.moving.work.fail_with(&e);
+                }
             }
         }
         if self.moving.work.failure.is_some() {
@@ -112,12 +113,24 @@ impl Moving {
 pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, result: Result<()>) {
     match completion {
         Completion::Finish(moving, sent) => {
-            drop(sent);
+            parts.staging.give(sent);
             moving.finish(parts, result);
         }
-        Completion::Write(moving, to, bytes) => {
+        Completion::Write(mut moving, to, bytes) => {
             let is_sound = result.is_ok() && moving.work.failure.is_none();
-            let result = if is_sound { parts.backend.write(to, &bytes) } else { result };
+            let result = match is_sound {
+                // The thread that executes the message further writes them, or the kernel's launch takes them along.
+                true if B::GATHERS => {
+                    moving.work.copies = Some(Box::new(Copies::of(to, bytes)));
+                    Ok(())
+                }
+                true => {
+                    let written = parts.backend.write(to, &bytes);
+                    parts.staging.give(bytes);
+                    written
+                }
+                false => result,
+            };
             moving.finish(parts, result);
         }
         Completion::PassOn(incoming, i) => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! A command message in execution.
 
+use super::backend::Copies;
 use super::schedule::Item;
 use super::trace::MessageTrace;
 use crate::base::limits::THREADS;
@@ -21,6 +22,8 @@ pub(super) struct Work {
     /// How much of the message was executed.
     pub position: usize,
     pub reply: Vec<u8>,
+    /// Copies that a launch may take along, of an accelerator only.
+    pub copies: Option<Box<Copies>>,
     /// If set, no more of the message is executed.
     pub failure: Option<Failure>,
     /// What is recorded of the message, if anything. Boxed because a message is moved several times.
@@ -33,17 +36,23 @@ impl Work {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, failure: None, trace }))
+        Ok(Box::new(Work { head, message, position, reply, copies: None, failure: None, trace }))
     }
 
     /// True if the rest of the message may take long.
     pub fn may_take_long(&self) -> bool {
+        if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_COPY) {
+            return true;
+        }
         let mut rest = Commands::resume(&self.message, self.position);
         while let Ok(Some(command)) = rest.take() {
             match command {
-                Command::Launch { .. } | Command::Load { .. } | Command::Move { .. } | Command::Unload { .. } => {
-                    return true;
-                }
+                Command::Launch { .. }
+                | Command::LaunchShaped { .. }
+                | Command::Load { .. }
+                | Command::Move { .. }
+                | Command::Unload { .. }
+                | Command::Obtain { .. } => return true,
                 Command::Copy { len, .. } if len >= LONG_COPY => return true,
                 _ => {}
             }

@@ -103,14 +103,21 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
             // SAFETY: the caller's promise.
             return Ok(i32::from(unsafe { take_again(image) }));
         };
-        // All devices of a job have the program's ELF machine.
-        if let Err(e) = elf::check(&head, elf::MACHINE) {
+        // All devices of a job have the program's ELF machine, or are accelerators.
+        if let Err(e) = check(&head) {
             debug!("an image is not for MPI devices: {e}");
             return Ok(0);
         }
         TAKEN.lock().insert(place.start);
         Ok(1)
     })
+}
+
+/// Fails unless some device of this job may be what the image is for, by the image's first bytes.
+fn check(head: &[u8]) -> Result<()> {
+    let is_plain = elf::check(head, elf::MACHINE);
+    let may_be = || elf::ACCELERATORS.iter().any(|&machine| elf::check_machine(head, machine).is_ok());
+    if is_plain.is_err() && lifecycle::has_accelerators() && may_be() { Ok(()) } else { is_plain }
 }
 
 /// Whether to take an image of an unloaded library once more. LLVM 15 to 17 show it to each plugin
@@ -167,6 +174,7 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
         // SAFETY: entry names are C strings of the program.
         name: unsafe { text(e.name) },
         size: e.size as u64,
+        flags: e.flags.cast_unsigned(),
         indirect: (e.flags & INDIRECT != 0 && e.size == size_of::<usize>()).then_some(e.addr as u64),
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();

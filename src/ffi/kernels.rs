@@ -4,6 +4,7 @@
 use super::queue::{at_once, queue_of, slot_of, synchronize};
 use super::*;
 use crate::plugin::queue::Queue;
+use crate::wire::command::Shape;
 use std::ffi::c_char;
 
 /// Launches a kernel as a part of a queue, with an array of pointers to its arguments if it `takes_array`.
@@ -17,7 +18,7 @@ unsafe fn launch(
     args: *mut *mut c_void,
     offsets: *mut isize,
     n: usize,
-    takes_array: bool,
+    (takes_array, shape): (bool, Option<Shape>),
     info: *mut AsyncInfo,
 ) -> Result<()> {
     /// What LLVM's own plugins pass where a kernel needs no environment of its launch.
@@ -34,7 +35,26 @@ unsafe fn launch(
     let arg = |i: usize| args[i].wrapping_byte_offset(offsets.map_or(0, |offsets| offsets[i])) as u64;
     let first = usize::from(takes_dyn_ptr);
     let args = (0..first + n).map(|i| if i < first { NO_ENVIRONMENT } else { arg(i - first) });
-    device.queues.launch(&queue, kernel, args, takes_array)
+    device.queues.launch(&queue, kernel, args, (takes_array, shape.as_ref()))
+}
+
+/// What a launch asks an accelerator for; no other device needs it.
+///
+/// # Safety
+/// `kernel` points to a record of its version.
+unsafe fn shape_of(device: &Device, kernel: *const KernelArgs) -> Option<Shape> {
+    if !device.is_accelerator() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let all = unsafe { ((*kernel).version >= 2).then(|| &*kernel.cast::<KernelArgs2>()) };
+    Some(all.map_or_else(Shape::default, |all| Shape {
+        tripcount: all.tripcount,
+        flags: all.flags,
+        teams: all.num_teams,
+        threads: all.thread_limit,
+        dynamic_memory: all.dyn_cgroup_mem,
+    }))
 }
 
 /// Launches a kernel as a part of a queue. (For LLVM 16 and later.)
@@ -56,8 +76,9 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     on_device("launch_kernel", id, |device| {
         // SAFETY: the caller's promise.
         unsafe {
-            let kernel = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
-            launch(device, entry, args, offsets, kernel.num_args as usize, kernel.version >= ARRAY, info)
+            let head = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
+            let form = (head.version >= ARRAY, shape_of(device, kernel));
+            launch(device, entry, args, offsets, head.num_args as usize, form, info)
         }
     })
 }
@@ -97,7 +118,7 @@ pub unsafe extern "C" fn __tgt_rtl_run_target_region_async(
     on_device("run_target_region", id, |device| {
         let n = usize::try_from(arg_num).map_err(|_| Error::new(format!("a kernel with {arg_num} arguments")))?;
         // SAFETY: the caller's promise.
-        unsafe { launch(device, entry, args, offsets, n, false, info) }
+        unsafe { launch(device, entry, args, offsets, n, (false, None), info) }
     })
 }
 

@@ -88,4 +88,22 @@ pub struct KernelArgs {
     pub num_args: u32,
 }
 
+/// `KernelArgsTy` from version 2 on.
+#[repr(C)]
+pub struct KernelArgs2 {
+    pub head: KernelArgs,
+    pub arg_base_ptrs: *mut *mut c_void,
+    pub arg_ptrs: *mut *mut c_void,
+    pub arg_sizes: *mut i64,
+    pub arg_types: *mut i64,
+    pub arg_names: *mut *mut c_void,
+    pub arg_mappers: *mut *mut c_void,
+    pub tripcount: u64,
+    pub flags: u64,
+    pub num_teams: [u32; 3],
+    pub thread_limit: [u32; 3],
+    pub dyn_cgroup_mem: u32,
+}
+
 const _: () = assert!(size_of::<OffloadEntry>() == 32 && size_of::<DeviceImage>() == 32 && size_of::<BinDesc>() == 32);
+const _: () = assert!(size_of::<KernelArgs2>() == 104);

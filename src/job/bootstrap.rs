@@ -118,6 +118,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
         mine.spawners = first_number(&["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"]).unwrap_or(1);
     }
     if role == Role::Device {
+        mine.backend = settings.backend;
         mine.devices = settings.devices_per_rank;
         mine.processes = if settings.has_workers() { 1 + mine.devices } else { 1 };
     }

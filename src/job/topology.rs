@@ -2,7 +2,7 @@
 //! Which program has which devices, and which share of its node each device has. Every rank derives
 //! this from the records of all ranks.
 
-use crate::base::settings::FRAGMENTS;
+use crate::base::settings::{Backend, FRAGMENTS};
 use crate::base::{Error, Result, elf};
 use crate::sys::node;
 use crate::wire::hello::{Hello, Role};
@@ -25,6 +25,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         host: node::host_name(),
         mpi,
         processor: node::processor(),
+        backend: Backend::Cpu,
     }
 }
 
@@ -74,7 +75,10 @@ impl Topology {
             let (it, host) = (hellos[rank], hellos[host]);
             let machines = ("ELF machine", it.machine.into(), host.machine.into());
             let pages = ("page size", it.page_size, host.page_size);
-            if let Some((what, a, b)) = [machines, pages].into_iter().find(|(_, a, b)| a != b) {
+            // An accelerator's node may have any processor; its images are checked when they are loaded.
+            let is_free = |what: &str| what == machines.0 && it.backend == Backend::Offload;
+            let differ = [machines, pages].into_iter().find(|(what, a, b)| a != b && !is_free(what));
+            if let Some((what, a, b)) = differ {
                 let name = format!("rank {rank} on host {}", it.host);
                 return Err(Error::new(format!("{name} has {what} {a}, the program's host {b}")));
             }
@@ -120,6 +124,12 @@ pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
     let devices: usize = here().map(|h| h.devices as usize).sum();
     let spawners = here().filter(|h| h.role == Role::Host).map(|h| h.spawners as usize).max();
     devices.max(1) * spawners.unwrap_or(1).max(1)
+}
+
+/// The place of a rank among the ranks of its node that use accelerators.
+pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
+    let is_peer = |h: &&Hello| h.node == hellos[rank].node && h.role == Role::Device && h.backend == Backend::Offload;
+    hellos[..rank].iter().filter(is_peer).count()
 }
 
 /// The number of processes of the job that compute or wait on a rank's node.

@@ -9,13 +9,13 @@ mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, log, manual, settings};
+use crate::base::{Error, Result, elf, log, manual, settings};
 use crate::job::hosts;
 use crate::sys::{node, programs};
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
 use install::Build;
-use options::{LauncherKind, Options, Placement};
+use options::{Backend, LauncherKind, Options, Placement};
 use program::Program;
 use std::ffi::OsString;
 use std::io::Write;
@@ -111,6 +111,7 @@ impl Plan {
         if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
         }
+        environment.extend(backend(options, program.as_ref()));
         environment.extend(options.placement.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
         let mut ranks = options.placement.ranks;
         let mut places = Vec::new();
@@ -153,6 +154,22 @@ impl Plan {
         };
         Ok(Plan { program, build, job, hosts })
     }
+}
+
+/// The environment variable for the backend, if the user asks for one here or the program's images need it.
+fn backend(options: &Options, program: Option<&Program>) -> Option<(String, OsString)> {
+    const NAME: &str = "OMPTARGET_MPI_BACKEND";
+    let needs_accelerator = || {
+        let file = program.filter(|_| std::env::var_os(NAME).is_none()).and_then(|p| elf::map(&p.path).ok());
+        file.is_some_and(|file| elf::has_accelerator_image(&file))
+    };
+    let value = match options.backend {
+        Some(Backend::Cpu) => "cpu",
+        Some(Backend::Offload) => "offload",
+        None if needs_accelerator() => "offload",
+        None => return None,
+    };
+    Some((NAME.into(), value.into()))
 }
 
 /// Each host once, with all of its ranks: launchers fill one host after the other.

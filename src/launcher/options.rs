@@ -26,6 +26,11 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND")]
     pub launcher: Option<LauncherKind>,
 
+    /// What executes target regions; by default what OMPTARGET_MPI_BACKEND says, else 'offload' if PROGRAM has an image for
+    /// an accelerator, and 'cpu' if it has none
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub backend: Option<Backend>,
+
     /// An argument for that launcher itself; may be given several times
     #[arg(short = 'a', long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub launcher_arg: Vec<OsString>,
@@ -111,6 +116,15 @@ pub enum Bind {
     Numa,
     /// A socket.
     Socket,
+}
+
+/// What executes target regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The processors of the devices' nodes.
+    Cpu,
+    /// Accelerators of these nodes, through each node's own libomptarget.
+    Offload,
 }
 
 /// What starts processes.

@@ -7,6 +7,7 @@
 use crate::base::Result;
 use crate::base::sync::RwLock;
 use crate::sys::{mapping, node};
+use crate::wire::MESSAGE_MAX;
 use std::ops::Range;
 
 /// The first address that is tried for arenas: far from what programs and loaders use by themselves.
@@ -42,16 +43,29 @@ impl Drop for Reservation {
 pub(crate) struct AddressMap {
     arenas: Range<u64>,
     stride: u64,
+    /// Images, and arenas whose addresses an accelerator chose.
     images: RwLock<Vec<(Range<u64>, usize)>>,
-    _reserved: Reservation,
+    reserved: Vec<Reservation>,
 }
 
 impl AddressMap {
     /// Reserves `devices` arenas of `stride` bytes each, beginning at `at`.
     pub(crate) fn at(at: u64, stride: u64, devices: usize) -> Result<AddressMap> {
         let len = stride * devices as u64;
-        let _reserved = Reservation::at(at, len)?;
-        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), _reserved })
+        let reserved = vec![Reservation::at(at, len)?];
+        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), reserved })
+    }
+
+    /// All arenas at addresses that this process chose.
+    pub(crate) fn arenas(&self) -> Range<u64> {
+        self.arenas.clone()
+    }
+
+    /// Reserves an arena that an accelerator has allocated. Fails if the program has something else there.
+    pub(crate) fn add_arena(&mut self, device: usize, range: Range<u64>) -> Result<()> {
+        self.reserved.push(Reservation::at(range.start, range.end - range.start)?);
+        self.add_image(device, range);
+        Ok(())
     }
 
     pub(crate) fn arena(&self, device: usize) -> u64 {
@@ -65,6 +79,19 @@ impl AddressMap {
             return Some(((address - self.arenas.start) / self.stride) as usize);
         }
         self.images.read().iter().find(|(range, _)| range.contains(&address)).map(|&(_, device)| device)
+    }
+
+    /// What other devices have at addresses that this process did not choose, as far as it fits into a message.
+    pub(crate) fn of_others(&self, device: usize) -> Vec<Range<u64>> {
+        const MOST: usize = MESSAGE_MAX / 2 / size_of::<Range<u64>>();
+        let images = self.images.read();
+        images.iter().filter(|(_, owner)| *owner != device).map(|(range, _)| range.clone()).take(MOST).collect()
+    }
+
+    /// A device with an arena or image in this range.
+    pub(crate) fn overlapping(&self, range: &Range<u64>) -> Option<usize> {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        self.images.read().iter().find(|(other, _)| overlaps(other)).map(|&(_, device)| device)
     }
 
     /// True if an image of this device covers the whole range.

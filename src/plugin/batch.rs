@@ -4,7 +4,7 @@
 
 use super::tags::Lease;
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, Head, Writer};
+use crate::wire::command::{Command, Head, Shape, Writer};
 use crate::wire::reply::DONE_LEN;
 use std::sync::Arc;
 
@@ -98,12 +98,12 @@ impl Batch {
         &mut self,
         kernel: u64,
         args: impl ExactSizeIterator<Item = u64>,
-        array: bool,
+        (array, shape): (bool, Option<&Shape>),
         is_quiet: bool,
     ) {
         self.awaited.kernel = kernel;
         self.gives_nothing &= is_quiet;
-        Writer(&mut self.message).launch(kernel, args, array);
+        Writer(&mut self.message).launch(kernel, args, array, shape);
     }
 
     /// Directs the next `len` bytes of the reply to `at`.

@@ -9,6 +9,7 @@ use super::queue::Queue;
 use super::queues::Queues;
 use super::transfer::Memory;
 use crate::base::limits::VERSION;
+use crate::base::settings::Backend;
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -41,10 +42,24 @@ impl Device {
         control: Arc<Queue>,
     ) -> Device {
         let queues = Arc::new(Queues::new(engine, number));
-        let process = (hello.processes == 1).then_some(hello.pid);
-        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), process);
+        let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu;
+        let process = is_plain.then_some(hello.pid);
+        let memory = Memory::new(
+            queues.clone(),
+            addresses.clone(),
+            range,
+            control.clone(),
+            process,
+            hello.backend == Backend::Offload,
+        );
         let images = Images::new(queues.clone(), addresses);
         Device { hello, number, queues, memory, images, control }
+    }
+
+    /// True if an accelerator executes its regions, by a libomptarget of its own.
+    #[inline]
+    pub(crate) fn is_accelerator(&self) -> bool {
+        self.hello.backend == Backend::Offload
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -87,9 +102,13 @@ impl Device {
         let known = |value: &str| if value.is_empty() { "unknown" } else { value }.to_string();
         let h = &self.hello;
         let clock = if h.processor.megahertz == 0 { known("") } else { format!("{} MHz", h.processor.megahertz) };
+        let kind = match h.backend {
+            Backend::Cpu => "process reached over MPI",
+            Backend::Offload => "accelerator of a process reached over MPI",
+        };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
         [
-            ("Device kind", "process reached over MPI".to_string()),
+            ("Device kind", kind.to_string()),
             ("Rank", format!("{worker}{}", self.port().rank)),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),

@@ -11,7 +11,9 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::link::Peer;
-use crate::wire::command::Command;
+use crate::wire::Bytes;
+use crate::wire::command::{COMMAND_MAX, Command, Ranges};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// Bytes of a global; 0 for a function.
     pub(crate) size: u64,
+    /// LLVM's `OpenMPOffloadingDeclareTargetFlags`.
+    pub(crate) flags: u32,
     /// For a global that holds the address of a `declare target indirect` function: the function's
     /// address in the program.
     pub(crate) indirect: Option<u64>,
@@ -32,23 +36,21 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct Loaded {
     id: u32,
-    /// What was added to every address of the ELF file.
+    /// What is added to every address of the symbols.
     base: u64,
-    file: elf::Image,
+    symbols: HashMap<String, elf::Symbol>,
+    /// Addresses of the image; on an accelerator, of its globals.
+    ranges: Vec<Range<u64>>,
     /// Nobody waits for its kernels, see [`super::quiet`].
     is_quiet: bool,
     /// Keeps the device's addresses from being host addresses.
-    _reserved: Reservation,
+    _reserved: Vec<Reservation>,
 }
 
 impl Loaded {
-    fn range(&self) -> Range<u64> {
-        self.base + self.file.span.start..self.base + self.file.span.end
-    }
-
     /// Device address of a function (`size` is 0) or global.
     fn address(&self, name: &str, size: u64) -> Result<u64> {
-        let symbol = self.file.symbols.get(name);
+        let symbol = self.symbols.get(name);
         let symbol = symbol.ok_or_else(|| Error::new(format!("symbol {name} is missing in the image")))?;
         if symbol.size != 0 && size > symbol.size {
             let there = symbol.size;
@@ -85,11 +87,12 @@ impl Images {
     }
 
     /// Loads the image that message `received` brings and returns the addresses of the
-    /// entries. Nobody waits for kernels of an image that `is_quiet`.
+    /// entries. An accelerator loads an image that was not `parsed`. Nobody waits for kernels of an image that
+    /// `is_quiet`.
     pub(crate) fn load(
         &self,
         (id, received): (u32, u64),
-        parsed: elf::Image,
+        parsed: Option<elf::Image>,
         is_quiet: bool,
         entries: &[Entry],
     ) -> Result<Vec<u64>> {
@@ -99,15 +102,17 @@ impl Images {
         self.queues.engine.push(&queue, &mut queue.open(), Command::Wait { seq: received })?;
         queue.open().note(tracing, at, What::Load);
         let since = tracing.stamp();
-        let placed = self.place(&queue, id, &parsed.span);
+        let loaded = match parsed {
+            Some(file) => self.place(&queue, id, file),
+            None => self.register(&queue, id, entries),
+        };
         self.queues.note_wait(&queue, (since, tracing.stamp()), false);
         self.queues.release(queue);
-        let (base, _reserved) = placed?;
-        let loaded = Loaded { id, base, file: parsed, is_quiet, _reserved };
+        let loaded = Loaded { is_quiet, ..loaded? };
         let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;
         let kernels = entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0);
         self.queues.port().kernels.lock().extend(kernels.map(|(e, &at)| (at, e.name.clone())));
-        self.addresses.add_image(self.queues.number, loaded.range());
+        loaded.ranges.iter().for_each(|range| self.addresses.add_image(self.queues.number, range.clone()));
         let mut all = self.loaded.lock();
         all.push(loaded);
         self.note_quiet(&all);
@@ -117,19 +122,29 @@ impl Images {
     }
 
     fn note_quiet(&self, loaded: &[Loaded]) {
-        self.queues.set_quiet(loaded.iter().filter(|image| image.is_quiet).map(Loaded::range));
+        self.queues.set_quiet(loaded.iter().filter(|image| image.is_quiet).flat_map(|image| image.ranges.clone()));
     }
 
-    /// Makes the device load an image at addresses that the program has free too. Returns the base
-    /// address, and the program's reservation.
-    fn place(&self, queue: &Arc<Queue>, id: u32, span: &Range<u64>) -> Result<(u64, Reservation)> {
+    /// Makes the device load an image at addresses that the program has free too.
+    fn place(&self, queue: &Arc<Queue>, id: u32, file: elf::Image) -> Result<Loaded> {
+        let elf::Image { span, symbols, .. } = file;
         let name = &self.queues.port().name;
         let mut answer = [0u8; 8];
         self.queues.ask(queue, Command::Load { image: id }, &mut answer)?;
         for _ in 0..MOVES {
             let base = u64::from_le_bytes(answer);
             match Reservation::at(base + span.start, span.end - span.start) {
-                Ok(reserved) => return Ok((base, reserved)),
+                Ok(reserved) => {
+                    let range = base + span.start..base + span.end;
+                    return Ok(Loaded {
+                        id,
+                        base,
+                        symbols,
+                        ranges: vec![range],
+                        is_quiet: false,
+                        _reserved: vec![reserved],
+                    });
+                }
                 Err(e) => {
                     debug!("{name} has an image at {base:#x}, which the program has not free ({e})");
                     self.queues.ask(queue, Command::Move { image: id }, &mut answer)?;
@@ -137,6 +152,53 @@ impl Images {
             }
         }
         Err(Error::new(format!("no addresses could be found for an image that {name} and the program both have free")))
+    }
+
+    /// Makes an accelerator load an image with these entries, wherever it wants.
+    fn register(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<Loaded> {
+        let (engine, name) = (&self.queues.engine, &self.queues.port().name);
+        let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
+        let avoid = Command::Avoid { taken: Ranges::of(&taken) };
+        engine.reserve(queue, &mut queue.open(), COMMAND_MAX + taken.len(), 0)?.push(avoid);
+        for e in entries {
+            let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
+            let batch = engine.reserve(queue, open, COMMAND_MAX + e.name.len(), 0)?;
+            batch.push(Command::Entry { image: id, size: e.size, flags: e.flags, name: bytes });
+        }
+        self.queues.ask(queue, Command::Load { image: id }, &mut [0; 8])?;
+        let mut last = Error::Reported;
+        for _ in 0..MOVES {
+            let symbols = self.symbols(queue, id, entries)?;
+            let globals = symbols.values().filter(|symbol| symbol.size > 0);
+            let ranges = pages(globals.map(|global| global.value..global.value.saturating_add(global.size)).collect());
+            let reserve = |range: &Range<u64>| {
+                let reserved = Reservation::at(range.start, range.end - range.start);
+                reserved.map_err(|e| e.context(format_args!("{:#x} to {:#x}", range.start, range.end)))
+            };
+            match ranges.iter().map(reserve).collect::<Result<_>>() {
+                Ok(_reserved) => return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved }),
+                Err(e) => last = e,
+            }
+            debug!("{name} has globals where the program or another device has something ({last})");
+            self.queues.ask(queue, Command::Move { image: id }, &mut [0; 8])?;
+        }
+        Err(last.context(format_args!("{name} has an image's globals only at addresses that are in use in this job")))
+    }
+
+    /// The symbols of an image that an accelerator has loaded.
+    fn symbols(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<HashMap<String, elf::Symbol>> {
+        let mut answers = vec![[0u8; 8]; entries.len()];
+        for (e, answer) in entries.iter().zip(&mut answers) {
+            let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
+            let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + e.name.len(), answer.len())?;
+            batch.push(Command::Address { image: id, name: bytes });
+            batch.read_into(answer.as_mut_ptr(), answer.len());
+        }
+        // The answers must be there before they go.
+        self.queues.flush(queue)?;
+        self.queues.finish(queue)?;
+        let symbol = |e: &Entry, at| (e.name.clone(), elf::Symbol { value: u64::from_le_bytes(at), size: e.size });
+        Ok(entries.iter().zip(answers).map(|(e, at)| symbol(e, at)).collect())
     }
 
     /// Lets kernels call functions by the addresses that these have in the program: for
@@ -171,14 +233,15 @@ impl Images {
     /// Unloads an image; its addresses are invalid from now on. A lost device has no images any more.
     pub(crate) fn unload(&self, id: u32, received: u64) -> Result<()> {
         let mut loaded = self.loaded.lock();
-        let range = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i).range());
+        let gone = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i));
         self.note_quiet(&loaded);
         drop(loaded);
         let unloaded = self.forget(id, received).and_then(|queue| queue.map_or(Ok(()), |q| self.queues.finish(&q)));
-        if let Some(range) = range {
+        if let Some(Loaded { base, symbols, ranges, .. }) = gone {
             // Until now the device could report that one of its kernels failed.
-            self.addresses.remove_image(self.queues.number, range.start);
-            self.queues.port().kernels.lock().retain(|at, _| !range.contains(at));
+            ranges.iter().for_each(|range| self.addresses.remove_image(self.queues.number, range.start));
+            let mut kernels = self.queues.port().kernels.lock();
+            symbols.values().for_each(|symbol| drop(kernels.remove(&(base + symbol.value))));
         }
         unloaded
     }
@@ -193,3 +256,22 @@ impl Images {
         self.queues.send_apart(&commands, Default::default()).map(|(_, queue)| Some(queue))
     }
 }
+
+/// The pages that these ranges touch, each once, as few ranges.
+fn pages(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    const PAGE: u64 = 4096;
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut pages: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let range = range.start & !(PAGE - 1)..range.end.next_multiple_of(PAGE);
+        match pages.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => pages.push(range),
+        }
+    }
+    pages
+}
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/plugin/image.rs"]
+mod tests;

@@ -13,9 +13,10 @@
 //! one of which is late enough.
 
 use super::boundary::{catch, guard};
+use super::device::Device;
 use super::start::{self, Choice};
 use super::{Plugin, ending, late_aborts, shutdown};
-use crate::base::settings::Settings;
+use crate::base::settings::{Backend, Settings};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, log};
 use crate::sys::deadline::{end, end_after, flush_and_wait, flush_streams};
@@ -122,6 +123,15 @@ fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
         });
     }
     start::spawn(devices, settings, on_mpi_end)
+}
+
+/// True if some device is an accelerator.
+pub(crate) fn has_accelerators() -> bool {
+    match choice() {
+        Choice::Ready(plugin) => plugin.devices.iter().any(Device::is_accelerator),
+        Choice::OnUse(_, settings) => settings.backend == Backend::Offload,
+        Choice::Stock => false,
+    }
 }
 
 /// The plugin, if its devices were started.

@@ -146,7 +146,11 @@ impl Plugin {
     /// first load of an image sends it to all devices, from device to device.
     pub(crate) fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
         self.engine.connection.check_alive(device.number)?;
-        let parsed = elf::Image::parse(file, device.hello.machine)?;
+        // An accelerator checks an image itself.
+        let parsed = match device.is_accelerator() {
+            true => None,
+            false => Some(elf::Image::parse(file, device.hello.machine)?),
+        };
         let Coming { id, message, parcel, is_quiet } = self.send_image(device, file)?;
         let loaded = device.images.load((id, message), parsed, is_quiet, entries);
         if let Some((parcel, queue)) = parcel

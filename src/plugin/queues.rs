@@ -10,7 +10,7 @@ use super::tags::Lease;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, HEAD_LEN, launch_len};
+use crate::wire::command::{Command, HEAD_LEN, Shape, launch_len};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,16 +80,17 @@ impl Queues {
         self.trace.lock().take_all()
     }
 
-    /// Runs a kernel as a part of `queue`, with these arguments, or with an array of pointers to them.
+    /// Runs a kernel as a part of `queue`, with these arguments, or with an array of pointers to them. An accelerator
+    /// needs a shape.
     pub(crate) fn launch(
         &self,
         queue: &Arc<Queue>,
         kernel: u64,
         args: impl ExactSizeIterator<Item = u64>,
-        array: bool,
+        (array, shape): (bool, Option<&Shape>),
     ) -> Result<()> {
         self.check_alive()?;
-        let len = launch_len(args.len());
+        let len = launch_len(args.len(), shape.is_some());
         if HEAD_LEN + len > MESSAGE_MAX {
             let (n, name) = (args.len(), self.port().kernel_name(kernel));
             return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
@@ -97,7 +98,7 @@ impl Queues {
         let is_quiet = self.is_quiet(kernel);
         let mut open = queue.open();
         let at = self.engine.tracing().stamp();
-        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, array, is_quiet);
+        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_quiet);
         open.note(self.engine.tracing(), at, What::Launch(kernel));
         Ok(())
     }
@@ -122,8 +123,8 @@ impl Queues {
         Ok((message, queue))
     }
 
-    /// Sends one command and waits for its 8 bytes of answer.
-    pub(crate) fn ask(&self, queue: &Arc<Queue>, command: Command<'_>, answer: &mut [u8; 8]) -> Result<()> {
+    /// Sends one command and waits for its answer.
+    pub(crate) fn ask(&self, queue: &Arc<Queue>, command: Command<'_>, answer: &mut [u8]) -> Result<()> {
         let mut open = queue.open();
         self.engine.push(queue, &mut open, command)?;
         open.batch().read_into(answer.as_mut_ptr(), answer.len());

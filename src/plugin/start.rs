@@ -10,8 +10,9 @@ use super::libraries;
 use super::port::Port;
 use super::queue::Queue;
 use super::queue_trace::Tracing;
+use super::queues::Queues;
 use super::trace::Trace;
-use crate::base::settings::{self, Bind, Settings};
+use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
@@ -21,9 +22,10 @@ use crate::link::backoff::BackoffPolicy;
 use crate::mpi::{self, Phase};
 use crate::sys::node::{self, ranges};
 use crate::sys::process::{self, Mappings};
-use crate::wire::command::Command;
+use crate::wire::command::{Command, Ranges};
 use crate::wire::hello::{Hello, Role};
 use crate::wire::{Bytes, MESSAGE_MAX};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,8 +77,11 @@ pub(crate) fn choose() -> Result<Choice> {
         }
     };
     // LLVM 18 loads plugins even if offloading is disabled, also in device processes, where an image
-    // loads libomptarget.
-    if settings::offloading_is_disabled() || (launcher().is_none() && !Settings::any_set()) {
+    // loads libomptarget. Devices that use libomptarget themselves need its other plugins.
+    if settings::is_device_process()
+        || settings::offloading_is_disabled()
+        || (launcher().is_none() && !Settings::any_set())
+    {
         no_devices("", false);
         return Ok(Choice::Stock);
     }
@@ -179,14 +184,20 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let (waits, tracing) = ((policy, settings.heartbeat), Tracing::of(settings));
-    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels(settings)));
-    let (addresses, controls) = map_arenas(&engine, &capacities)?;
+    let leaves_kernels = leaves_kernels(settings, &of_devices);
+    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels));
+    let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
+    let libraries = runtime_libraries();
+    let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
+    let mut arenas: Vec<Range<u64>> =
+        capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
+    obtain_arenas(&engine, &mut addresses, &mut arenas, (&is_accelerator, settings.memory.is_some()), &libraries)?;
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
-    let devices = of_devices.into_iter().zip(controls).enumerate().map(|(n, (h, control))| {
-        debug!("{}: {}, cores {}, {} bytes", engine.port(n).name, h.mpi, ranges(&h.cores), capacities[n]);
-        let at = addresses.arena(n);
-        Device::new(n, h, engine.clone(), addresses.clone(), at..at + capacities[n], control)
+    let devices = of_devices.into_iter().zip(controls).zip(arenas).enumerate().map(|(n, ((h, control), arena))| {
+        let len = arena.end - arena.start;
+        debug!("{}: {}, cores {}, {len} bytes", engine.port(n).name, h.mpi, ranges(&h.cores));
+        Device::new(n, h, engine.clone(), addresses.clone(), arena, control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
@@ -198,14 +209,18 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
 }
 
 /// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
-/// order their own work by what they wait for.
-fn leaves_kernels(settings: &Settings) -> bool {
+/// order their own work by what they wait for, and what the kernels of an accelerator do can't be seen.
+fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     // SAFETY: the name is a C string.
     let uses_offload_api = || !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null();
-    if !settings.asynchronous || !uses_offload_api() {
-        return settings.asynchronous;
-    }
-    log::warning("OMPTARGET_MPI_ASYNC=1 has no effect on a program that uses the Offload API");
+    let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
+    let whom = match settings.asynchronous {
+        false => return false,
+        true if has_accelerators() => "accelerators (OMPTARGET_MPI_BACKEND=offload)",
+        true if uses_offload_api() => "a program that uses the Offload API",
+        true => return true,
+    };
+    log::warning(format_args!("OMPTARGET_MPI_ASYNC=1 has no effect on {whom}"));
     false
 }
 
@@ -217,25 +232,35 @@ fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
     (bytes & !0xfff).max(1 << 20)
 }
 
-/// Finds addresses for all arenas that are free in every process. The same message lists libraries
-/// that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
-/// takes longer to load than everything else.
-fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
-    let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
-    let mut last = Error::new("no addresses");
+/// The libraries that images need on any device: their names and paths here.
+fn runtime_libraries() -> Vec<u8> {
     let needed = |name: &str| name.starts_with("libomp.so") || name.starts_with("libomptarget.so");
     let mut libraries = libraries::library_list(needed);
     libraries.truncate(MESSAGE_MAX / 2);
+    libraries
+}
+
+/// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The same message
+/// lists libraries that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
+/// takes longer to load than everything else.
+fn map_arenas(
+    engine: &Engine,
+    capacities: &[u64],
+    is_accelerator: &[bool],
+    libraries: &[u8],
+) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
+    let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
+    let mut last = Error::new("no addresses");
     for attempt in 0..address_map::ARENAS_TRIES {
         let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
         let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
         let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
-        for (n, queue) in controls.iter().enumerate() {
+        for (n, queue) in controls.iter().enumerate().filter(|(n, _)| !is_accelerator[*n]) {
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
                 batch.push(Command::Start { at, len });
-                batch.push(Command::Preload { libraries: Bytes(&libraries) });
+                batch.push(Command::Preload { libraries: Bytes(libraries) });
             })?;
         }
         let mut failure = None;
@@ -250,5 +275,56 @@ fn map_arenas(engine: &Engine, capacities: &[u64]) -> Result<(AddressMap, Vec<Ar
     }
     Err(last.context(
         "no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY say how many there are)",
+    ))
+}
+
+/// Has the accelerators allocate their arenas, one after the other: each must avoid the addresses of all others, and the
+/// program's.
+fn obtain_arenas(
+    engine: &Arc<Engine>,
+    addresses: &mut AddressMap,
+    arenas: &mut [Range<u64>],
+    (is_accelerator, exact): (&[bool], bool),
+    libraries: &[u8],
+) -> Result<()> {
+    /// How often a device is asked for another arena.
+    const TRIES: usize = 4;
+    let mut taken = vec![addresses.arenas()];
+    for n in (0..arenas.len()).filter(|&n| is_accelerator[n]) {
+        let len = arenas[n].end - arenas[n].start;
+        let queues = Queues::new(engine.clone(), n);
+        let queue = queues.queue();
+        let mut last = Error::Reported;
+        let found = (0..TRIES).find_map(|_| {
+            // The latest ones if a message does not hold all: the program checks what it gets.
+            let latest = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
+            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; 16]);
+            let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
+            if let Err(e) = queues.ask(&queue, command, &mut answer) {
+                return Some(Err(e));
+            }
+            let [at, len] = [0, 8].map(|i| u64::from_le_bytes(answer[i..i + 8].try_into().unwrap_or_default()));
+            let range = at..at.saturating_add(len);
+            taken.push(range.clone());
+            addresses
+                .add_arena(n, range.clone())
+                .map(|()| Ok(range.clone()))
+                .map_err(|e| last = clash(engine, addresses, n, &range, e))
+                .ok()
+        });
+        arenas[n] = found.unwrap_or(Err(last))?;
+    }
+    Ok(())
+}
+
+/// Why the program can't use the addresses of an arena.
+fn clash(engine: &Engine, addresses: &AddressMap, device: usize, range: &Range<u64>, e: Error) -> Error {
+    let other = addresses.overlapping(range).map_or_else(
+        || format!("the program has something else ({e})"),
+        |other| format!("{} has its memory", engine.port(other).name),
+    );
+    let (name, Range { start, end }) = (&engine.port(device).name, range);
+    Error::new(format!(
+        "{name} has its memory at {start:#x} to {end:#x}, where {other}, and its driver gives it no other"
     ))
 }

@@ -7,7 +7,7 @@ use super::batch::ExtraParts;
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
-use crate::base::limits::INLINE_FAR_MAX;
+use crate::base::limits::{INLINE_FAR_MAX, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
@@ -30,16 +30,20 @@ pub(crate) struct Memory {
     control: Arc<Queue>,
     /// The process whose memory it is, if that is on this node and the system lets this process access its memory.
     neighbour: Option<i32>,
+    /// Bytes of the largest bulk transfer.
+    piece: u64,
 }
 
 impl Memory {
-    /// The memory of a device whose arena was mapped at `range`; by `process`, unless it has several.
+    /// The memory of a device whose arena was mapped at `range`; by `process`, unless it has several or an
+    /// `is_accelerator`.
     pub(crate) fn new(
         queues: Arc<Queues>,
         addresses: Arc<AddressMap>,
         range: Range<u64>,
         control: Arc<Queue>,
         process: Option<u32>,
+        is_accelerator: bool,
     ) -> Self {
         *queues.port().arena.lock() = Arena::new(range.clone());
         // Another node may have a process of that number.
@@ -52,7 +56,8 @@ impl Memory {
         let is_readable = |&pid: &i32| unsafe { read_memory(pid, range.start, &mut byte, 1) == 1 };
         let neighbour = process.filter(is_readable);
         debug!("{}: memory {} reach", queues.port().name, if neighbour.is_some() { "within" } else { "out of" });
-        Self { queues, addresses, range, control, neighbour }
+        let piece = if is_accelerator { STAGED } else { u64::MAX };
+        Self { queues, addresses, range, control, neighbour, piece }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -200,6 +205,27 @@ impl Memory {
             open.note(engine.tracing(), at, what);
             return Ok(());
         }
+        (0..size).step_by(self.piece as usize).try_for_each(|at| {
+            let here = host.wrapping_add(at as usize);
+            // SAFETY: the caller's promise.
+            unsafe { self.transfer(queue, device + at, here, (size - at).min(self.piece), to_device) }
+        })
+    }
+
+    /// A bulk transfer between the device's memory at `device` and the program's at `host`.
+    ///
+    /// # Safety
+    /// As for [`Memory::copy`].
+    unsafe fn transfer(
+        &self,
+        queue: &Arc<Queue>,
+        device: u64,
+        host: *mut u8,
+        size: u64,
+        to_device: bool,
+    ) -> Result<()> {
+        let engine = &self.queues.engine;
+        let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
         let at = engine.tracing().stamp();
         let (here, there) = (engine.connection.rank, self.queues.port().rank);
         let (from, to) = if to_device { (here, there) } else { (there, here) };
@@ -295,8 +321,8 @@ impl Memory {
             }
         }
         let engine = &self.queues.engine;
-        let at = engine.tracing().stamp();
         if self.queues.number == other.queues.number {
+            let at = engine.tracing().stamp();
             let mut open = queue.open();
             engine.push(queue, &mut open, Command::Copy { to, from, len: size })?;
             open.note(engine.tracing(), at, What::Exchange(size));
@@ -312,6 +338,19 @@ impl Memory {
                 return Ok(());
             }
         }
+        let piece = self.piece.min(other.piece);
+        if size <= piece {
+            return self.send_to(queue, from, other, to, size);
+        }
+        (0..size)
+            .step_by(piece as usize)
+            .try_for_each(|done| self.send_to(queue, from + done, other, to + done, (size - done).min(piece)))
+    }
+
+    /// A bulk transfer to another device, as a part of `queue`.
+    fn send_to(&self, queue: &Arc<Queue>, from: u64, other: &Memory, to: u64, size: u64) -> Result<()> {
+        let engine = &self.queues.engine;
+        let at = engine.tracing().stamp();
         let (here, there) = (self.queues.port().rank, other.queues.port().rank);
         let lease = engine.lease(here, there, 1)?;
         let tag = lease.tag();

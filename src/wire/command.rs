@@ -94,10 +94,77 @@ wire_format! {
         Printed { bytes: u64 } = 21,
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
         Redirect { from: u64, to: u64 } = 14,
+        /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
+        /// that is `exact`, fewer. The reply carries address and length. `libraries` lists the host's libomptarget, see
+        /// [`libraries`].
+        Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
+        /// Keeps these addresses free on an accelerator's device: other devices have them.
+        Avoid { taken: Ranges<'a> } = 26,
+        /// Announces an entry of an image that an accelerator is to load: `size` is 0 for a function, the flags are
+        /// LLVM's.
+        Entry { image: u32, size: u64, flags: u32, name: Bytes<'a> } = 23,
+        /// Appends the address of an image's entry to the reply; for a function it is what launches name it by.
+        Address { image: u32, name: Bytes<'a> } = 24,
+        /// Runs a kernel of an accelerator with these arguments in this shape.
+        LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
     }
 }
 
-/// The arguments of a [`Command::Launch`]: 8 bytes each.
+wire_format! {
+    /// What a launch asks an accelerator for, as in LLVM's `KernelArgsTy`; 0 leaves the choice to the accelerator.
+    #[allow(missing_docs, reason = "the names are LLVM's")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Shape {
+        pub tripcount: u64,
+        pub flags: u64,
+        pub teams: [u32; 3],
+        pub threads: [u32; 3],
+        pub dynamic_memory: u32,
+    }
+}
+
+/// Address ranges: 16 bytes each, the address and the length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranges<'a>(Bytes<'a>);
+
+impl<'a> Ranges<'a> {
+    const EACH: usize = 2 * u64::LEN;
+
+    /// The ranges in a form that a command can hold.
+    pub(crate) fn encode(ranges: &[Range<u64>]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(ranges.len() * Self::EACH);
+        ranges.iter().for_each(|r| (r.start, r.end - r.start).write(&mut out));
+        out
+    }
+
+    pub(crate) fn of(encoded: &'a [u8]) -> Ranges<'a> {
+        Ranges(Bytes(encoded))
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Range<u64>> + 'a {
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        let each = self.0.0.as_chunks::<16>().0.iter();
+        each.map(move |r| number(r)..number(r).saturating_add(number(&r[u64::LEN..])))
+    }
+}
+
+impl<'a> Field<'a> for Ranges<'a> {
+    const LEN: usize = Bytes::LEN;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Result<Self> {
+        let bytes: Bytes<'a> = r.take()?;
+        match bytes.0.len().is_multiple_of(Self::EACH) {
+            true => Ok(Ranges(bytes)),
+            false => Err(Error::new("an address range is incomplete")),
+        }
+    }
+}
+
+/// The arguments of a launch: 8 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Args<'a>(&'a [u8]);
 
@@ -150,10 +217,19 @@ impl Writer<'_> {
         command.write(self.0);
     }
 
-    /// Appends [`Command::Launch`] with arguments that need not lie in memory.
+    /// Appends a launch with arguments that need not lie in memory: [`Command::LaunchShaped`] if there is a shape.
     #[inline]
-    pub(crate) fn launch(&mut self, kernel: u64, args: impl ExactSizeIterator<Item = u64>, array: bool) {
-        self.push(Command::Launch { kernel, array, args: Args(&[]) });
+    pub(crate) fn launch(
+        &mut self,
+        kernel: u64,
+        args: impl ExactSizeIterator<Item = u64>,
+        array: bool,
+        shape: Option<&Shape>,
+    ) {
+        match shape {
+            None => self.push(Command::Launch { kernel, array, args: Args(&[]) }),
+            Some(&shape) => self.push(Command::LaunchShaped { kernel, shape, args: Args(&[]) }),
+        }
         // The last field is the count of arguments, 0.
         self.0.truncate(self.0.len() - Args::LEN);
         (args.len() as u32).write(self.0);
@@ -161,12 +237,12 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes of a launch with this many arguments.
-pub(crate) const fn launch_len(args: usize) -> usize {
-    1 + u64::LEN + bool::LEN + Args::LEN + u64::LEN * args
+/// Bytes of a launch with this many arguments, and a shape if it `is_shaped`.
+pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
+    1 + u64::LEN + if is_shaped { Shape::LEN } else { bool::LEN } + Args::LEN + u64::LEN * args
 }
 
-/// Most bytes of any other command, without the data of a write or preload.
+/// Most bytes of any other command, without data, names and lists.
 pub(crate) const COMMAND_MAX: usize = Command::LEN;
 
 /// The parts of an image: small, so that a device passes them on early, but not too many.

@@ -141,6 +141,20 @@ impl<'a> Field<'a> for bool {
     }
 }
 
+impl<'a> Field<'a> for [u32; 3] {
+    const LEN: usize = 3 * u32::LEN;
+
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|n| n.write(out));
+    }
+
+    #[inline]
+    fn read(r: &mut Reader<'a>) -> Result<Self> {
+        Ok([r.take()?, r.take()?, r.take()?])
+    }
+}
+
 impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
     const LEN: usize = A::LEN + B::LEN;
 

@@ -7,7 +7,7 @@
 use super::format::Field;
 use super::{PROTOCOL, Reader};
 use crate::base::limits::VERSION;
-use crate::base::settings::FRAGMENTS;
+use crate::base::settings::{Backend, FRAGMENTS};
 use crate::base::{Error, Result};
 use crate::sys::node::Processor;
 
@@ -65,6 +65,8 @@ pub struct Hello {
     pub mpi: String,
     /// Its node's processor.
     pub processor: Processor,
+    /// What executes regions, if it is a device.
+    pub backend: Backend,
 }
 
 impl Hello {
@@ -87,6 +89,7 @@ impl Hello {
         text::<VENDOR>(&mut out, &self.processor.vendor);
         text::<TEXT>(&mut out, &self.processor.name);
         self.processor.megahertz.write(&mut out);
+        (self.backend as u32).write(&mut out);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -137,6 +140,11 @@ impl Hello {
                 vendor: string::<VENDOR>(&mut r)?,
                 name: string::<TEXT>(&mut r)?,
                 megahertz: r.take()?,
+            },
+            backend: match r.take::<u32>()? {
+                0 => Backend::Cpu,
+                1 => Backend::Offload,
+                n => return Err(Error::new(format!("it has an unknown backend {n}"))),
             },
         })
     }

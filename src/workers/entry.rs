@@ -6,6 +6,7 @@ use super::rank::{self, Birth, Relay, Spares, Started};
 use super::worker::{self, Worker};
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log};
+use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::process::die_with_parent;
 use crate::device_main::{Place, Rank, Workers, execute, set_up};
 use crate::link::Link;
@@ -74,7 +75,7 @@ fn work(birth: Birth, settings: &Settings) -> Result<Infallible> {
     let channel = Box::new(worker::Channel::new(worker.clone(), host as usize));
     let link = Link::new(channel, fragment as usize, Doorbells::new(Some(doorbell), Vec::new(), 0), Vec::new())?;
     set_up(threads as usize, &cores, settings);
-    execute(link, (host as usize, None), policy(crowded), Some(worker), board, settings)
+    execute(link, (host as usize, None), policy(crowded), Some(worker), (board, Cpu::new(board)), settings)
 }
 
 /// How workers and their ranks wait.

@@ -109,6 +109,9 @@ if int(llvm) >= 22 and not stock and os.path.exists(offload_api + "/include/offl
     config.available_features.add("offload-api")
 if not stock:
     config.available_features.add("plugin")
+    # Devices run regions through their node's own libomptarget.
+    if os.environ.get("OMPTARGET_MPI_BACKEND") == "offload":
+        config.available_features.add("accelerators")
 if cpus > 1:
     config.available_features.add("multicore")
 # A build whose tables are tiny (make TINY=1).
@@ -129,9 +132,9 @@ if mpicc:
 
 # lit starts tests in an almost empty environment; these are worth a run: OMP_NUM_THREADS=8,
 # devices that are worker processes, and such as are copied at every point of quiet
-# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0).
+# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
+for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -78,6 +78,8 @@ if param("mpi"):
         # libomptarget opens it for tools. Here that release is only unpacked.
         places.append(f"{releases.folder(release)}/lib")
     config.environment["LD_LIBRARY_PATH"] = ":".join(places)
+    if "OMPTARGET_MPI_BACKEND" in os.environ:
+        config.environment["OMPTARGET_MPI_BACKEND"] = os.environ["OMPTARGET_MPI_BACKEND"]
     # Open MPI 5 warns of a machine without a network, on the stderr that tests read.
     config.environment["OMPI_MCA_reachable"] = "weighted"
     if os.geteuid() == 0:

@@ -16,7 +16,7 @@
 
 use crate::base::limits::BULK_TAGS;
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, settings};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::shadow::Shadow;
@@ -36,7 +36,7 @@ use crate::plugin::queue::{Event, Queue};
 use crate::plugin::queue_trace::Tracing;
 use crate::plugin::shutdown;
 use crate::wire::INLINE_MAX;
-use crate::wire::command::Command;
+use crate::wire::command::{Command, Shape};
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -551,7 +551,10 @@ impl JobOf {
             assert_eq!(queue.take_failure(), None);
         }
         let device = |(n, control): (usize, &Arc<Queue>)| {
-            let hello = hello_of_this_process(Role::Device, String::new());
+            let mut hello = hello_of_this_process(Role::Device, String::new());
+            if case.workers == 0 && case.is_remote(n) {
+                hello.backend = settings::Backend::Offload;
+            }
             let device = Device::new(n, hello, engine.clone(), addresses.clone(), arena(n), control.clone());
             // The kernels are functions of this process.
             device.queues.set_quiet(std::iter::once(0..u64::MAX));
@@ -856,8 +859,9 @@ impl<'a> Program<'a> {
         self.buffers[buffer].bytes[part.clone()].iter_mut().for_each(|b| *b = b.wrapping_add(number as u8));
         let at = self.buffers[buffer].at + part.start as u64;
         let arguments = [at, part.len() as u64, number, rests as u64];
-        let queue = self.queue(line);
-        self.device(line).queues.launch(&queue, kernels()[0], arguments.into_iter(), false)
+        let (queue, device) = (self.queue(line), self.device(line));
+        let shape = device.is_accelerator().then(Shape::default);
+        device.queues.launch(&queue, kernels()[0], arguments.into_iter(), (false, shape.as_ref()))
     }
 
     /// Sends an image to all devices, beginning with `first`, and drops it there.
@@ -1178,7 +1182,7 @@ fn all_tags_go_round(case: &Case) {
     }
     let queue = long.queue(0);
     let arguments = [long.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
-    long.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    long.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
     long.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
     long.retrieve(0, 0, 0..LEN).unwrap();
     long.copy(0, (0, 0), (1, 0), LEN).unwrap();
@@ -1283,7 +1287,7 @@ fn an_event_does_not_wait_for_a_long_region_of_another_queue() {
     }
     let queue = program.queue(0);
     let arguments = [program.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
-    program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), false).unwrap();
+    program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
     program.buffers[0].bytes.iter_mut().for_each(|b| *b = b.wrapping_add(1));
     program.retrieve(0, 0, 0..LEN).unwrap();
     program.retrieve(1, 1, 0..LEN).unwrap();

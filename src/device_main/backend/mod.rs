@@ -2,17 +2,21 @@
 //! A `Backend` owns the device's memory, loads images and runs kernels.
 //!
 //! The rest of the device is generic over it. Addresses are device addresses: the host's side chooses
-//! the range of the arena and allocates in it. This process may or may not be able to access that
-//! memory itself.
+//! the range of the arena, or an accelerator does, and the host's side allocates in it. This process may
+//! or may not be able to access that memory itself.
 
 pub mod cpu;
+pub(crate) mod offload;
 #[cfg(test)]
 pub(crate) mod shadow;
 
+use super::crash_board::IMAGE_CODE;
 use super::pending_image::PendingImage;
-use crate::base::Result;
+use crate::base::{Error, Result};
+use crate::wire::command::Shape;
 use crate::wire::reply::Failure;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The images that a backend loads.
@@ -36,6 +40,74 @@ pub(crate) struct Launch<'a> {
     pub args: &'a [u64],
     /// The kernel takes one argument, an array of pointers to `args`.
     pub array: bool,
+    /// For an accelerator.
+    pub shape: Option<Shape>,
+}
+
+/// Copies that belong to a launch: to the device before the kernel, and from it afterwards.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// The bytes of all copies.
+    pub bytes: Vec<u8>,
+    pub writes: Vec<Copied>,
+    pub reads: Vec<Copied>,
+}
+
+/// `bytes` of [`Copies`], and the device's address that they are copied to or from.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    pub bytes: Range<usize>,
+    pub at: u64,
+    /// The same bytes are copied both ways.
+    pub is_both: bool,
+}
+
+impl Copies {
+    /// One copy to the device.
+    pub fn of(to: u64, bytes: Vec<u8>) -> Copies {
+        let whole = Copied { bytes: 0..bytes.len(), at: to, is_both: false };
+        Copies { bytes, writes: vec![whole], reads: Vec::new() }
+    }
+
+    pub fn write(&mut self, to: u64, bytes: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.writes.push(Copied { bytes: start..self.bytes.len(), at: to, is_both: false });
+    }
+
+    pub fn read(&mut self, from: u64, len: usize) {
+        /// So many writes are looked at: regions map few variables both ways.
+        const FEW: usize = 16;
+        let mut writes = self.writes.iter_mut().take(FEW);
+        let written = writes.find(|write| write.at == from && write.bytes.len() == len && !write.is_both);
+        let (bytes, is_both) = match written {
+            Some(write) => {
+                write.is_both = true;
+                (write.bytes.clone(), true)
+            }
+            None => (self.bytes.len()..self.bytes.len() + len, false),
+        };
+        self.bytes.resize(self.bytes.len().max(bytes.end), 0);
+        self.reads.push(Copied { bytes, at: from, is_both });
+    }
+}
+
+/// The arena that the host's side wants of an accelerator.
+pub(crate) struct Wish {
+    pub len: u64,
+    /// No smaller one will do.
+    pub exact: bool,
+    /// Addresses that have another use in the job.
+    pub taken: Vec<Range<u64>>,
+}
+
+/// A function or global of an image, for an accelerator.
+pub(crate) struct Entry {
+    pub name: String,
+    /// Bytes of a global; 0 for a function.
+    pub size: u64,
+    /// LLVM's `OpenMPOffloadingDeclareTargetFlags`.
+    pub flags: u32,
 }
 
 /// A fault that ended all execution.
@@ -54,6 +126,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64) -> Result<()>;
+
+    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
+    /// lists the host's libomptarget.
+    fn obtain(&self, _wish: &Wish, _libraries: &[u8]) -> Result<Range<u64>> {
+        Err(no_accelerator())
+    }
+
+    /// Keeps these addresses free in this process, which other devices of the job have.
+    fn avoid(&self, _taken: &mut dyn Iterator<Item = Range<u64>>) {}
 
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
@@ -88,6 +169,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Loads what images will need, given the host's list of libraries.
     fn preload(&self, _libraries: &[u8]) {}
 
+    /// Announces an entry of an image that will be loaded.
+    fn announce(&self, _image: u32, _entry: Entry) {}
+
+    /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
+    fn address(&self, _image: u32, _name: &str) -> Result<u64> {
+        Err(no_accelerator())
+    }
+
     /// Loads an image and returns its base, which the host adds to the addresses in its file.
     fn load(&self, id: u32, image: &PendingImage) -> Result<u64>;
 
@@ -104,10 +193,29 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Runs a kernel. May not return: a kernel can end its thread.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
+    /// Small copies before and after a kernel cost less as a part of its launch, by [`Backend::run_with`].
+    const GATHERS: bool = false;
+
+    /// Runs a kernel with the copies around it.
+    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
+        copies.writes.iter().try_for_each(|write| self.write(write.at, &copies.bytes[write.bytes.clone()]))?;
+        self.run(launch)?;
+        let mut bytes = Vec::new();
+        for read in &copies.reads {
+            bytes.clear();
+            self.read(read.at, read.bytes.len(), &mut bytes)?;
+            copies.bytes[read.bytes.clone()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
     /// The calling thread will run kernels in that slot, one at a time.
     fn begin_thread(&self, _slot: usize) {}
 
-    /// A kernel, or [`IMAGE_CODE`](super::crash_board::IMAGE_CODE), starts in a slot. If `timed`,
+    /// What [`Backend::enter`] gets when an image is loaded or unloaded.
+    const LOADS_AS: u64 = IMAGE_CODE;
+
+    /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.
     #[inline]
     fn enter(&self, _slot: usize, _kernel: u64, _timed: bool) {}
@@ -128,6 +236,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// For a forked process, in which no kernel runs.
     fn start_anew(&self) {}
+}
+
+fn no_accelerator() -> Error {
+    Error::new("this device is no accelerator")
 }
 
 #[cfg(test)]

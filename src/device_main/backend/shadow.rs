@@ -84,6 +84,8 @@ impl Backend for Shadow {
         self.kernels.contains(&address)
     }
 
+    const GATHERS: bool = true;
+
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         let translated = |&arg: &u64| self.place(arg, 1).map_or(arg, |place| place as u64);
         let args: Vec<u64> = launch.args.iter().map(translated).collect();

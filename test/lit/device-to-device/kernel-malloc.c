@@ -2,6 +2,9 @@
 // Copies between devices, and within one, from and to what a kernel got from its
 // own malloc work, without a word.
 //
+// What a kernel allocates on an accelerator can't be copied.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run2 %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err --allow-empty

@@ -2,6 +2,9 @@
 // Jobs start and end well, and not only most of them: with one device, with four, with
 // workers. (--param starts=100 tries that more often.)
 //
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %again %run1 --timeout 60 %t 1
 // RUN: %again %run --ranks hdddd --timeout 60 %t 4

@@ -2,6 +2,9 @@
 // A device's libomp has no file in /dev/shm while it runs, so that none is left when device and
 // supervisor, or rank and worker, are killed together.
 //
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run1 --rc fail --timeout 60 --no-files %t 2> %t.err
 // RUN: FileCheck %s < %t.err

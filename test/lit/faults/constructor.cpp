@@ -2,6 +2,9 @@
 // A constructor of the device's image that crashes, exits or throws fails the region for which
 // the image is loaded; a destructor fails the program.
 //
+// The error names libomptarget, which loads the image of an accelerator.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clangxx %s -o %t
 // RUN: env HOW=trap %fails-clean %t 2> %t.err
 // RUN: %line error %t.err "device [01] .*: a constructor or destructor of the program.s image failed: signal SIGILL .illegal instruction"

@@ -2,6 +2,9 @@
 // Every way in which a kernel can fail: one line that says how, which kernel, where, and what
 // is known of the address; a status that is not 0; nothing is left.
 //
+// Behind the memory of LLVM's host plugin there is more memory.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -D_GNU_SOURCE -o %t
 // RUN: %fails-clean %t null 2> %t.err
 // RUN: %tells "SIGSEGV .invalid write. at address 0x0, a null pointer"

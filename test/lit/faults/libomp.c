@@ -4,6 +4,9 @@
 // and with fewer threads than the region asks for.
 //
 // REQUIRES: workers
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: env OMP_STACKSIZE=16T %fails-clean %t 4 2> %t.err
 // RUN: %tells "SIGABRT .abort was called"

@@ -2,6 +2,9 @@
 // The loader never unloads an image with a unique symbol. Such an image works, but it
 // can't be moved, because the copy would bind to the first one's symbols: an error.
 //
+// A libomptarget loads a second copy of any image.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run %t
 // RUN: not setarch -R %run %t 2> %t.err

@@ -3,6 +3,9 @@
 // kernel does. What follows sees the kernel's results; a kernel that crashes fails the next
 // call; kernels that may print are waited for, which a warning says.
 //
+// Kernels of accelerators are always waited for.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang -shared -fPIC %S/Inputs/share.c -o %t.so
 // RUN: %clang %s %t.so -o %t -Wl,-rpath,%T
 // RUN: env OMPTARGET_MPI_ASYNC=1 %run2 %t early %t.flag

@@ -4,6 +4,9 @@
 // region sees their bytes.
 //
 // REQUIRES: plugin, reach
+// The program can't access the memory of an accelerator.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: env -u OMPTARGET_MPI_SPARES %run2 %t
 

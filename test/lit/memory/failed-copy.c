@@ -2,6 +2,9 @@
 // A copy to the device that fails there, because its target is constant, has returned already. The next
 // call on that device fails and says why; if none follows, the end of the program does.
 //
+// On an accelerator a copy to a constant is refused at once.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run2 --rc fail %t next 2> %t.err
 // RUN: %line some-error %t.err "a copy to the device: .*device 0 .*4 bytes at 0x[0-9a-f]+ can.t be written"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Memory that a kernel got from its own malloc can be copied from and to.
 //
+// What a kernel allocates on an accelerator can't be copied.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run1 %t
 

@@ -3,6 +3,9 @@
 // meanwhile: more than MPI has tags, of equal and of other sizes, to the same device and between
 // two devices.
 //
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run2 %t regions
 // RUN: %run2 %t copies

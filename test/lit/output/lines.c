@@ -3,6 +3,9 @@
 // them come; also if a line is printed in pieces. Text without the end of a line does not wait
 // for one.
 //
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run --ranks hdddd %t > %t.out
 // RUN: %python %S/Inputs/lines.py %t.out 4 20000

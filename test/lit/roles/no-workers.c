@@ -3,6 +3,9 @@
 //
 // REQUIRES: plugin
 // UNSUPPORTED: workers
+// Worker processes can't have accelerators.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang %s -o %t
 // RUN: %run1 %t
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail %t 2> %t.err

@@ -98,3 +98,6 @@ int main(void) {
   omp_target_free(other, 1);
   return 0;
 }
+
+// Copies from an accelerator are a part of the kernel's launch, and have no time of their own.
+// UNSUPPORTED: accelerators

@@ -10,7 +10,7 @@ use super::stack;
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
-use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE};
+use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE, RUNTIME_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -103,7 +103,7 @@ fn kernel_of(slot: usize) -> u64 {
 }
 
 /// Claims a slot for the calling thread.
-pub(super) fn use_slot(slot: usize) {
+pub(crate) fn use_slot(slot: usize) {
     MINE.set(slot);
     stack::note_stack();
 }
@@ -115,7 +115,7 @@ pub(super) fn origin() -> usize {
 }
 
 #[inline]
-pub(super) fn enter(slot: usize, kernel: u64, timed: bool) {
+pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     if timed {
         BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
     }
@@ -125,23 +125,23 @@ pub(super) fn enter(slot: usize, kernel: u64, timed: bool) {
 }
 
 #[inline]
-pub(super) fn leave(slot: usize) {
+pub(crate) fn leave(slot: usize) {
     if let Some(board) = board() {
         board.kernel(slot).store(0, Ordering::Relaxed);
     }
 }
 
 /// Treats a kernel that has run for longer as a fault. Its thread runs on, as it can't be stopped from outside.
-pub(super) fn check_time(limit: Duration) {
+pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > IMAGE_CODE && ran(slot) > longest) {
+    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > RUNTIME_CODE && ran(slot) > longest) {
         claim(slot, false, || Cause::Timeout(limit));
     }
 }
 
 #[inline]
-pub(super) fn fault() -> Option<Fault> {
+pub(crate) fn fault() -> Option<Fault> {
     FAULTED.load(Ordering::Acquire).then(report).flatten()
 }
 
@@ -149,7 +149,7 @@ fn report() -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
     // SAFETY: `FAULTED` is set: the record is written and does not change any more.
     let record = unsafe { (*FIRST.0.get()).as_ref()? };
-    let keeps_loader = record.kernel == IMAGE_CODE;
+    let keeps_loader = [IMAGE_CODE, RUNTIME_CODE].contains(&record.kernel);
     Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot, keeps_loader })
 }
 
@@ -158,6 +158,7 @@ fn describe(record: &Record) -> Failure {
     let (kernel, text) = match record.kernel {
         0 => (0, format!("a thread that a kernel had started crashed: {text}")),
         IMAGE_CODE => (0, format!("a constructor or destructor of the program's image failed: {text}")),
+        RUNTIME_CODE => (0, format!("the accelerator's libomptarget, or an image that it loaded, failed: {text}")),
         kernel => (kernel, text),
     };
     let signal = if let Cause::Signal(signal) = &record.cause { signal.number as u32 } else { 0 };
@@ -242,7 +243,7 @@ fn uncaught(exception: &CStr) -> String {
 }
 
 /// The fault was reported: cancels the last resort.
-pub(super) fn reported() {
+pub(crate) fn reported() {
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(0) };
 }
@@ -334,7 +335,7 @@ extern "C" fn on_exit(status: c_int, _: *mut c_void) {
 }
 
 /// Treats a call of `exit` as a fault, before the exit handlers registered so far run.
-pub(super) fn notice_exit() {
+pub(crate) fn notice_exit() {
     unsafe extern "C" {
         fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     }
@@ -357,7 +358,7 @@ struct TypeInfo {
 }
 
 /// Makes the C++ library, once an image has loaded it, report uncaught exceptions.
-pub(super) fn notice_exceptions() {
+pub(crate) fn notice_exceptions() {
     if CURRENT_TYPE.get().is_some() {
         return;
     }
@@ -390,7 +391,7 @@ unsafe extern "C" fn on_terminate() {
 }
 
 /// For a forked process, in which no kernel runs.
-pub(super) fn start_anew() {
+pub(crate) fn start_anew() {
     PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
     if let Some(board) = board() {
         (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));

@@ -233,7 +233,7 @@ impl Image {
 /// Reserves the places that the loader would choose next for `size` bytes: first the holes between
 /// mappings, then everything within a distance that doubles with each move. The host may have something
 /// large there.
-fn reserve(size: u64, moves: usize) -> Vec<(*mut c_void, usize)> {
+pub(crate) fn reserve(size: u64, moves: usize) -> Vec<(*mut c_void, usize)> {
     let n = moves.min(MAX_SKIPS);
     let sizes = std::iter::repeat_n(size as usize, HOLES << n).chain([FIRST_SKIP << n]);
     let take = |len| {

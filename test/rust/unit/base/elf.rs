@@ -38,6 +38,21 @@ fn refuses_another_machine_and_text() {
     assert!(check(b"", MACHINE).is_err());
 }
 
+#[test]
+fn images_of_accelerators_are_found() {
+    let mut program = own_file();
+    program.resize(program.len().next_multiple_of(8), 0);
+    assert!(!has_accelerator_image(&program));
+    for machine in ACCELERATORS {
+        let image = empty(machine);
+        assert!(check_machine(&image, machine).is_ok() && check_machine(&image, MACHINE).is_err());
+        // Not a program with such an image, but the image.
+        assert!(!has_accelerator_image(&image));
+        assert!(has_accelerator_image(&[&program[..], &image, b"more"].concat()));
+    }
+    assert!(!has_accelerator_image(&[&program[..], &empty(MACHINE), b"more"].concat()));
+}
+
 proptest! {
     /// Damage anywhere in the headers gives an error or a sane image, never a panic.
     #[test]

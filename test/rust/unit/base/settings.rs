@@ -96,3 +96,14 @@ fn nonsense_is_refused_with_the_range() {
         }
     }
 }
+
+#[test]
+fn accelerators_have_no_worker_processes() {
+    let check = |settings: Settings| settings.check().map_err(|e| e.to_string());
+    let accelerator = Settings { backend: Backend::Offload, ..Settings::default() };
+    assert!(check(accelerator.clone()).is_ok());
+    for settings in [Settings { spares: 1, ..accelerator.clone() }, Settings { devices_per_rank: 2, ..accelerator }] {
+        assert!(check(settings.clone()).unwrap_err().contains("does not survive a fork"));
+        assert!(check(Settings { backend: Backend::Cpu, ..settings }).is_ok());
+    }
+}

@@ -40,9 +40,24 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     }
     for (kernel, array) in kernels().into_iter().zip([false, true]) {
         assert!(backend.has_kernel(kernel) && !backend.has_kernel(kernel + 1));
-        backend.run(&Launch { kernel, args: &[at, 3, 2], array }).unwrap();
+        backend.run(&Launch { kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
     }
     assert_eq!(read(at, 5).unwrap(), b">{svld");
+    let mut copies = Copies::default();
+    copies.write(at + 40, b"abc");
+    copies.write(at + 43, b"defg");
+    copies.read(at + 41, 3);
+    copies.read(at + 40, 1);
+    copies.read(at + 40, 3);
+    let launch = Launch { kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
+    backend.run_with(&launch, &mut copies).unwrap();
+    let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
+    assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);
+    // What is written and read has one place.
+    assert_eq!((copies.writes[0].is_both, copies.writes[1].is_both), (true, false));
+    assert_eq!((&copies.reads[2].bytes, copies.bytes.len()), (&copies.writes[0].bytes, 7 + 3 + 1));
+    copies.write(1 << 62, b"x");
+    assert!(backend.run_with(&launch, &mut copies).is_err());
     for wild in [0, 16, u64::MAX - 3, 1 << 62] {
         assert!(read(wild, 8).is_err() && backend.write(wild, &[1; 8]).is_err());
         assert!(backend.copy(wild, at, 8).is_err() && backend.copy(at, wild, 8).is_err());

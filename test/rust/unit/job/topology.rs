@@ -14,7 +14,16 @@ fn verdict(hellos: &[Hello]) -> Result<Topology> {
 
 #[test]
 fn a_record_survives_the_wire() {
-    let numbers = Hello { devices: 2, processes: 3, spawners: 4, pid: 5, memory: 6, node: 7, ..hello(Role::Device) };
+    let numbers = Hello {
+        backend: Backend::Offload,
+        devices: 2,
+        processes: 3,
+        spawners: 4,
+        pid: 5,
+        memory: 6,
+        node: 7,
+        ..hello(Role::Device)
+    };
     let doorbell = Hello { doorbell: (8, 9), cores: vec![0, 1, 5], ..numbers };
     let text = |text: &str| text.to_string();
     let processor = node::Processor { vendor: text("Somebody"), name: text("A processor"), megahertz: 10 };
@@ -72,8 +81,23 @@ fn jobs_that_do_not_work_say_why() {
     says(&[d.clone(), d.clone()], "no program");
     says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
     says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");
+    // An accelerator's node may have another processor.
+    let other = Hello { machine: 21, backend: Backend::Offload, ..d.clone() };
+    assert!(verdict(&[other.clone(), h.clone()]).is_ok());
+    says(&[Hello { page_size: 65536, ..other }, h.clone()], "page size 65536");
     says(&[Hello { page_size: 65536, ..d.clone() }, h], "page size 65536");
     assert!(Topology::of(&[Hello::decode(&[0; HELLO_LEN]), Ok(d)]).is_err());
+}
+
+#[test]
+fn accelerators_are_counted_on_each_node() {
+    let (h, cpu) = (hello(Role::Host), hello(Role::Device));
+    let on = |node| Hello { node, backend: Backend::Offload, ..cpu.clone() };
+    // A program has the variable too.
+    let h = Hello { node: 0, backend: Backend::Offload, ..h };
+    let job = [h, on(0), on(1), Hello { node: 0, ..cpu.clone() }, on(0), on(1)];
+    let places: Vec<usize> = (0..job.len()).map(|rank| accelerator_of(&job, rank)).collect();
+    assert_eq!((places[1], places[4], places[2], places[5]), (0, 1, 0, 1));
 }
 
 #[test]

@@ -18,6 +18,8 @@ fn what_follows_the_program_is_the_programs() {
     );
     let o = Options::parse_from(["llvm-offload-mpirun", "--", "-p", "x"]);
     assert_eq!(o.command, ["-p", "x"]);
+    let o = Options::parse_from(["llvm-offload-mpirun", "--backend", "offload", "./p", "--backend", "cpu"]);
+    assert_eq!((o.backend, o.command.len()), (Some(Backend::Offload), 3));
     assert!(Options::try_parse_from(["llvm-offload-mpirun"]).is_err());
     assert!(Options::try_parse_from(["llvm-offload-mpirun", "-n", "0", "./p"]).is_err());
 }

@@ -4,6 +4,11 @@
 use super::*;
 use proptest::prelude::*;
 
+fn shape(n: u64) -> Shape {
+    let (a, b) = (n as u32, (n >> 32) as u32);
+    Shape { tripcount: n, flags: !n, teams: [a, b, 1], threads: [b, a, 2], dynamic_memory: a ^ b }
+}
+
 fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
     let (a, b) = (n as u32, (n >> 7) as u32);
     vec![
@@ -27,6 +32,16 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Clock,
         Command::Recall,
         Command::Printed { bytes: n },
+        Command::Obtain {
+            len: n,
+            exact: n.is_multiple_of(3),
+            libraries: Bytes(bytes),
+            taken: Ranges::of(&bytes[..bytes.len() / 16 * 16]),
+        },
+        Command::Avoid { taken: Ranges::of(&bytes[..bytes.len() / 16 * 16]) },
+        Command::Entry { image: a, size: n, flags: b, name: Bytes(bytes) },
+        Command::Address { image: b, name: Bytes(bytes) },
+        Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
     ]
 }
 
@@ -43,7 +58,13 @@ proptest! {
             Writer(&mut message).push(*c);
             let len = message.len() - before;
             match c {
-                Command::Launch { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len())),
+                Command::Launch { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), false)),
+                Command::LaunchShaped { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), true)),
+                Command::Obtain { .. } => prop_assert!(len <= COMMAND_MAX + 2 * bytes.len()),
+                Command::Avoid { .. } => prop_assert!(len <= COMMAND_MAX + bytes.len()),
+                Command::Entry { name: Bytes(data), .. } | Command::Address { name: Bytes(data), .. } => {
+                    prop_assert!(len <= COMMAND_MAX + data.len());
+                }
                 Command::Write { bytes: Bytes(data), .. } | Command::Preload { libraries: Bytes(data) } => {
                     prop_assert!(len <= COMMAND_MAX + data.len());
                 }
@@ -58,6 +79,13 @@ proptest! {
             prop_assert_eq!(rest.take().unwrap(), Some(c));
         }
         prop_assert_eq!(rest.take().unwrap(), None);
+    }
+
+    #[test]
+    fn ranges_are_what_was_encoded(ranges in prop::collection::vec((any::<u32>(), any::<u32>()), 0..9)) {
+        let ranges: Vec<_> = ranges.iter().map(|&(at, len)| u64::from(at)..u64::from(at) + u64::from(len)).collect();
+        let encoded = Ranges::encode(&ranges);
+        prop_assert_eq!(Ranges::of(&encoded).iter().collect::<Vec<_>>(), ranges);
     }
 
     #[test]

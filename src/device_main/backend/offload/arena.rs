@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The arena of an accelerator: one block of its memory, at addresses that no other device of the job has.
+
+use super::runtime::Runtime;
+use crate::base::{Error, Result};
+use crate::device_main::backend::Wish;
+use crate::sys::mapping;
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// The host's side allocates whole pages.
+const PAGE: u64 = 4096;
+/// The smallest arena.
+const LEAST: u64 = 1 << 20;
+/// Parts of this size are not reserved if something is there.
+const SMALL: u64 = 1 << 20;
+/// How often to allocate at other addresses.
+const TRIES: usize = 8;
+
+/// The block that is the arena, and where in it the arena is.
+#[derive(Default)]
+pub(super) struct Arena {
+    block: Option<u64>,
+    pub range: Range<u64>,
+}
+
+/// Addresses that this process keeps free, because they have another use in the job.
+#[derive(Default)]
+pub(super) struct Avoided(HashSet<(u64, u64)>);
+
+impl Avoided {
+    /// Reserves addresses so that the loader takes none of them, nor the driver, if they are addresses of processes to it.
+    pub fn add(&mut self, taken: impl Iterator<Item = Range<u64>>) {
+        for range in taken.filter(|range| range.start < range.end) {
+            if self.0.insert((range.start, range.end)) {
+                avoid(range);
+            }
+        }
+    }
+}
+
+/// Reserves what is free of a range, but for small parts beside what this process has there.
+fn avoid(range: Range<u64>) {
+    let len = range.end - range.start;
+    if mapping::map_at(range.start, len, libc::PROT_NONE, None).is_err() && len > SMALL {
+        let middle = (range.start + len / 2) & !(PAGE - 1);
+        avoid(range.start..middle);
+        avoid(middle..range.end);
+    }
+}
+
+impl Arena {
+    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept; the host's
+    /// side judges the result.
+    pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
+        let mut blocks: Vec<u64> = self.block.take().into_iter().collect();
+        let mut obtained = Err(Error::Reported);
+        for _ in 0..TRIES {
+            obtained = allocate(runtime, wish);
+            let Ok((block, range)) = &obtained else { break };
+            if !wish.taken.iter().any(|taken| taken.start < range.end && range.start < taken.end) {
+                break;
+            }
+            blocks.push(*block);
+        }
+        let kept = obtained.as_ref().ok().map(|(block, _)| *block);
+        blocks.into_iter().filter(|&block| Some(block) != kept).for_each(|block| runtime.free(block));
+        let (block, range) = obtained?;
+        *self = Arena { block: Some(block), range };
+        Ok(())
+    }
+}
+
+/// A block, and the whole pages in it. Tries smaller ones unless the size is exact.
+fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
+    let mut len = wish.len;
+    loop {
+        if let Some(block) = runtime.alloc(len + PAGE) {
+            let start = block.next_multiple_of(PAGE);
+            return Ok((block, start..start + len));
+        }
+        let less = (len - len / 8) & !(PAGE - 1);
+        if wish.exact || less < LEAST {
+            let (what, name) = (wish.len, runtime.name());
+            return Err(Error::new(match wish.exact {
+                true => format!(
+                    "{name} has no {what} bytes of memory free in one piece (OMPTARGET_MPI_MEMORY asks for them)"
+                ),
+                false => format!("{name} has no memory free"),
+            }));
+        }
+        len = less;
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../test/rust/unit/device_main/backend/offload/arena.rs"]
+mod tests;

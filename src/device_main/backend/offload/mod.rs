@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! An accelerator of this node, or whatever else its libomptarget has a plugin for: this process is a client of that
+//! libomptarget, as a program is.
+//!
+//! All memory is the accelerator's, and this process does not access it. Images are registered again here, with entries
+//! under keys of this process: libomptarget takes the addresses of a program's entries for keys only. Those keys are what
+//! the program's side has as addresses of kernels. Constructors and destructors are kernels as others; the program's own
+//! libomptarget launches them.
+
+mod arena;
+mod runtime;
+mod said;
+pub(crate) mod visible;
+
+use super::cpu::{crash, image};
+use super::{Backend, Copies, Entry, Fault, Launch, Target, Wish};
+use crate::base::lock::{Mutex, order};
+use crate::base::sync::RwLock;
+use crate::base::{Error, Result, elf};
+use crate::debug;
+use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
+use crate::device_main::pending_image::PendingImage;
+use crate::sys::{mapping, node};
+use crate::wire::command::{Shape, libraries};
+use crate::wire::reply::Failure;
+use arena::{Arena, Avoided};
+use memmap2::MmapOptions;
+use runtime::Runtime;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
+const RUNS_BY_ITSELF: u32 = 2 | 4;
+/// An image that is moved goes as far as another one that was moved as often: what the program and other devices have
+/// near it is large.
+const FAR: usize = 3;
+/// Keys have this alignment.
+const KEY: u64 = 16;
+
+pub(crate) struct Offload {
+    /// Its place among the devices of its node that are accelerators.
+    place: usize,
+    /// Gets the names of kernels, for the supervisor.
+    board: &'static CrashBoard,
+    runtime: OnceLock<Runtime>,
+    arena: Mutex<Arena, { order::LEAF }>,
+    avoided: Mutex<Avoided, { order::LEAF }>,
+    /// Entries of images that are not loaded yet, by image.
+    announced: Mutex<BTreeMap<u32, Vec<Entry>>, { order::LEAF }>,
+    loaded: RwLock<Loaded>,
+}
+
+/// What the accelerator has.
+#[derive(Default)]
+struct Loaded {
+    arena: Range<u64>,
+    images: BTreeMap<u32, Image>,
+    kernels: HashMap<u64, String>,
+}
+
+/// A registered image.
+struct Image {
+    file: &'static [u8],
+    entries: Vec<Entry>,
+    places: HashMap<String, Place>,
+    /// How often it was registered again.
+    moves: usize,
+}
+
+/// Where an entry is: its address, or the key of a kernel; and the bytes of a global.
+#[derive(Clone, Copy)]
+struct Place {
+    at: u64,
+    size: u64,
+}
+
+impl Loaded {
+    /// True if the range is memory of the accelerator.
+    fn has(&self, at: u64, len: u64) -> bool {
+        let Some(end) = at.checked_add(len) else { return false };
+        let globals = self.images.values().flat_map(|image| image.places.values());
+        (self.arena.start <= at && end <= self.arena.end)
+            || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
+    }
+}
+
+impl Offload {
+    pub fn new(place: usize, board: &'static CrashBoard) -> Offload {
+        let (runtime, arena, avoided, announced, loaded) = Default::default();
+        Offload { place, board, runtime, arena, avoided, announced, loaded }
+    }
+
+    fn runtime(&self) -> Result<&Runtime> {
+        self.runtime.get().ok_or_else(|| Error::new("this device has no memory yet"))
+    }
+
+    fn insert(&self, id: u32, image: Image) {
+        let mut loaded = self.loaded.write();
+        let kernels = image.places.iter().filter(|(_, place)| place.size == 0);
+        self.board.add_names(kernels.clone().map(|(name, place)| (place.at, name.as_str())));
+        loaded.kernels.extend(kernels.map(|(name, place)| (place.at, name.clone())));
+        loaded.images.insert(id, image);
+    }
+
+    /// Forgets an image, which libomptarget keeps.
+    fn take(&self, id: u32) -> Option<Image> {
+        let mut loaded = self.loaded.write();
+        let image = loaded.images.remove(&id)?;
+        image.places.values().for_each(|place| drop(loaded.kernels.remove(&place.at)));
+        self.board.forget_names();
+        self.board.add_names(loaded.kernels.iter().map(|(&at, name)| (at, name.as_str())));
+        Some(image)
+    }
+
+    /// The libomptarget, for access to memory of the accelerator.
+    fn access(&self, at: u64, len: u64) -> Result<&Runtime> {
+        let runtime = self.runtime()?;
+        match self.loaded.read().has(at, len) {
+            true => Ok(runtime),
+            false => Err(Error::new(format!(
+                "{len} bytes at {at:#x} are neither in the device's memory nor in a global: what a kernel allocates on an \
+                 accelerator can't be copied"
+            ))),
+        }
+    }
+}
+
+impl Backend for Offload {
+    unsafe fn start(&self, _: u64, _: u64) -> Result<()> {
+        Err(Error::new("the accelerator chooses where its memory is"))
+    }
+
+    fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
+        self.avoid(&mut wish.taken.iter().cloned());
+        let runtime = match self.runtime.get() {
+            Some(runtime) => runtime,
+            None => {
+                let runtime = Runtime::open(libraries, self.place)?;
+                // To run before the exit handlers of libomptarget.
+                crash::notice_exit();
+                debug!("this device is {}", runtime.name());
+                self.runtime.get_or_init(|| runtime)
+            }
+        };
+        let mut arena = self.arena.lock();
+        arena.obtain(runtime, wish)?;
+        self.loaded.write().arena = arena.range.clone();
+        Ok(arena.range.clone())
+    }
+
+    fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
+        self.avoided.lock().add(taken);
+    }
+
+    /// An accelerator's memory is in use or free; no part of a block can be given back.
+    fn discard(&self, _: u64, _: u64) {}
+
+    fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
+        let runtime = self.access(to, bytes.len() as u64)?;
+        // SAFETY: the range was just checked.
+        unsafe { runtime.write(to, bytes.as_ptr(), bytes.len()) }
+            .map_err(|e| e.context(format_args!("writing to {to:#x}")))
+    }
+
+    fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()> {
+        let runtime = self.access(from, len as u64)?;
+        out.reserve(len);
+        let to = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the range was just checked, and the capacity is reserved.
+        unsafe { runtime.read(to, from, len) }.map_err(|e| e.context(format_args!("reading from {from:#x}")))?;
+        // SAFETY: `len` bytes after the old end were just written.
+        unsafe { out.set_len(out.len() + len) };
+        Ok(())
+    }
+
+    fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {
+        let runtime = self.access(from, len).and_then(|_| self.access(to, len))?;
+        if to.abs_diff(from) >= len {
+            // SAFETY: the ranges were just checked.
+            return unsafe { runtime.move_within(to, from, len as usize) };
+        }
+        let mut bytes = Vec::new();
+        self.read(from, len as usize, &mut bytes)?;
+        self.write(to, &bytes)
+    }
+
+    fn target(&self) -> Target {
+        // Known only once there is memory.
+        Target { machine: self.runtime.get().map_or(0, |runtime| runtime.machine), architecture: None }
+    }
+
+    fn announce(&self, image: u32, entry: Entry) {
+        self.announced.lock().entry(image).or_default().push(entry);
+    }
+
+    fn address(&self, image: u32, name: &str) -> Result<u64> {
+        let loaded = self.loaded.read();
+        let place = loaded.images.get(&image).and_then(|image| image.places.get(name));
+        place.map(|place| place.at).ok_or_else(|| Error::new(format!("the image has no {name} on the accelerator")))
+    }
+
+    fn load(&self, id: u32, pending: &PendingImage) -> Result<u64> {
+        let runtime = self.runtime()?;
+        let entries = self.announced.lock().remove(&id).unwrap_or_default();
+        let (bytes, list) = pending.contents();
+        elf::check_machine(bytes, runtime.machine)
+            .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
+        if runtime.machine == elf::MACHINE {
+            // The plugin loads such an image into this process, and finds only libraries that are there already.
+            let hints = libraries(list);
+            for name in elf::needed_libraries(bytes)? {
+                if !image::find_library(&name, &hints, 0) {
+                    let host = node::host_name();
+                    return Err(Error::new(format!(
+                        "the image needs {name}, which host {host} lacks: install it there"
+                    )));
+                }
+            }
+        }
+        // SAFETY: nothing writes to the file any more.
+        let file = unsafe { MmapOptions::new().len(bytes.len()).map_copy_read_only(&pending.file)? };
+        let image = Image { file: Box::leak(Box::new(file)), entries, places: HashMap::new(), moves: 0 };
+        self.insert(id, register(runtime, image)?);
+        Ok(0)
+    }
+
+    /// Registers it again while what is free around the earlier place is reserved.
+    fn relocate(&self, id: u32) -> Result<u64> {
+        let runtime = self.runtime()?;
+        let image = self.take(id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
+        // The size that the loader looks for, if it is the one that loads it.
+        let span = elf::Image::parse(image.file, elf::MACHINE).map_or(0..image.file.len() as u64, |parsed| parsed.span);
+        let reserved = image::reserve(span.end - span.start, image.moves + FAR);
+        let placed = register(runtime, Image { moves: image.moves + 1, ..image });
+        for (at, len) in reserved {
+            // SAFETY: `reserve` has mapped it, and nothing uses it.
+            unsafe { mapping::unmap(at as u64, len as u64) };
+        }
+        self.insert(id, placed?);
+        Ok(0)
+    }
+
+    fn unload(&self, id: u32) {
+        self.announced.lock().remove(&id);
+        self.take(id);
+    }
+
+    /// The compilers whose programs this backend serves announce no such function.
+    fn redirect(&self, from: u64, _: u64) -> Result<()> {
+        Err(Error::new(format!(
+            "{from:#x} can't be called on an accelerator: declare target indirect is not supported there"
+        )))
+    }
+
+    fn has_kernel(&self, address: u64) -> bool {
+        self.loaded.read().kernels.contains_key(&address)
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        self.run_with(launch, &mut Copies::default())
+    }
+
+    const GATHERS: bool = true;
+
+    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
+        // LLVM's plugins up to 15 have a function for one team.
+        let shape = launch.shape.unwrap_or(Shape { teams: [1, 0, 0], ..Shape::default() });
+        for copied in copies.writes.iter().chain(&copies.reads) {
+            self.access(copied.at, copied.bytes.len() as u64)?;
+        }
+        self.runtime()?.run(launch.kernel, launch.args, shape, copies)
+    }
+
+    fn begin_thread(&self, slot: usize) {
+        crash::use_slot(slot);
+    }
+
+    fn enter(&self, slot: usize, kernel: u64, timed: bool) {
+        crash::enter(slot, kernel, timed);
+    }
+
+    fn leave(&self, slot: usize) {
+        crash::leave(slot);
+    }
+
+    fn check_time(&self, limit: Duration) {
+        crash::check_time(limit);
+    }
+
+    const LOADS_AS: u64 = RUNTIME_CODE;
+
+    /// With what libomptarget has printed, which ends the process itself if something fails.
+    fn fault(&self) -> Option<Fault> {
+        static FAILURE: OnceLock<Failure> = OnceLock::new();
+        let fault = crash::fault()?;
+        let failure = FAILURE.get_or_init(|| {
+            let text = fault.failure.text.clone() + &said::lately();
+            Failure { text, ..fault.failure.clone() }
+        });
+        Some(Fault { failure, ..fault })
+    }
+
+    fn fault_reported(&self) {
+        crash::reported();
+    }
+}
+
+/// Registers an image under new keys, has the accelerator load it, and finds its globals.
+fn register(runtime: &Runtime, image: Image) -> Result<Image> {
+    let mut key = keys(&image.entries)?;
+    let mut places = HashMap::new();
+    let mut registered = Vec::new();
+    for entry in &image.entries {
+        registered.push(runtime::entry(key, &entry.name, entry.size, entry.flags & !RUNS_BY_ITSELF)?);
+        places.insert(entry.name.clone(), Place { at: key, size: entry.size });
+        key += room(entry);
+    }
+    runtime.load(image.file, registered);
+    crash::notice_exit();
+    crash::notice_exceptions();
+    for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {
+        let at = runtime.global(global.at);
+        global.at = at.ok_or_else(|| Error::new(format!("{} has no address for global {name}", runtime.name())))?;
+    }
+    Ok(Image { places, ..image })
+}
+
+/// The bytes of keys that an entry takes: libomptarget takes a global's key for the begin of a range.
+fn room(entry: &Entry) -> u64 {
+    entry.size.max(1).next_multiple_of(KEY)
+}
+
+/// Addresses for the keys of all entries, which nothing else in this process can get: they are never released.
+fn keys(entries: &[Entry]) -> Result<u64> {
+    let len = entries.iter().map(room).sum::<u64>().max(1) as usize;
+    let keys = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
+    Ok(Box::leak(Box::new(keys)).as_ptr() as u64)
+}

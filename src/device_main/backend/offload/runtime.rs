@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
+
+use crate::base::{Error, Result, elf};
+use crate::device_main::backend::Copies;
+use crate::sys::node;
+use crate::wire::command::{Shape, libraries};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::mem::transmute_copy;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+/// Releases of LLVM with the layouts below.
+const RELEASES: RangeInclusive<u32> = 16..=17;
+/// The version of [`KernelArgs`] in these releases.
+const ARGS_VERSION: u32 = 2;
+/// `OMP_TGT_MAPTYPE_LITERAL` and `OMP_TGT_MAPTYPE_TARGET_PARAM`: the value itself is an argument of the kernel.
+const LITERAL: i64 = 0x100 | 0x20;
+/// Copies with a launch that are no arguments of the kernel: `OMP_TGT_MAPTYPE_ALWAYS` and `_TO` or `_FROM`.
+const WRITE: i64 = 4 | 1;
+const READ: i64 = 4 | 2;
+/// The flag `NoWait` of a launch, which is the program's business.
+const NO_WAIT: u64 = 1;
+
+/// `__tgt_offload_entry`.
+#[repr(C)]
+pub(super) struct OffloadEntry {
+    pub address: *mut c_void,
+    pub name: *mut c_char,
+    pub size: usize,
+    pub flags: u32,
+    pub reserved: u32,
+}
+
+/// `__tgt_device_image`.
+#[repr(C)]
+struct DeviceImage {
+    start: *const c_void,
+    end: *const c_void,
+    entries: *mut OffloadEntry,
+    entries_end: *mut OffloadEntry,
+}
+
+/// `__tgt_bin_desc`.
+#[repr(C)]
+struct Descriptor {
+    images: i32,
+    image: *mut DeviceImage,
+    entries: *mut OffloadEntry,
+    entries_end: *mut OffloadEntry,
+}
+
+/// `KernelArgsTy`.
+#[repr(C)]
+struct KernelArgs {
+    version: u32,
+    count: u32,
+    bases: *mut u64,
+    values: *mut u64,
+    sizes: *mut i64,
+    types: *mut i64,
+    names: *mut c_void,
+    mappers: *mut c_void,
+    tripcount: u64,
+    flags: u64,
+    teams: [u32; 3],
+    threads: [u32; 3],
+    dynamic_memory: u32,
+}
+
+/// Defines the functions of libomptarget that this backend calls, and how to find them.
+macro_rules! calls {
+    ($( $name:ident: $symbol:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
+        struct Calls { $( $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+ }
+
+        impl Calls {
+            /// The functions of a libomptarget; fails with the name of one that it lacks.
+            fn of(library: &Library) -> std::result::Result<Calls, &'static str> {
+                Ok(Calls { $( $name: {
+                    // SAFETY: the result is only copied, as a pointer to a function of this type.
+                    let symbol = unsafe { library.get::<*const c_void>(concat!(stringify!($symbol), "\0").as_bytes()) };
+                    let symbol = symbol.map_err(|_| stringify!($symbol))?.into_raw();
+                    // SAFETY: the function has this type in all of `RELEASES`, and pointers have one size.
+                    unsafe { transmute_copy(&symbol) }
+                }, )+ })
+            }
+        }
+    };
+}
+
+calls! {
+    register: __tgt_register_lib(*mut Descriptor);
+    begin_data: __tgt_target_data_begin_mapper(
+        *mut c_void, i64, i32, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void
+    );
+    kernel: __tgt_target_kernel(*mut c_void, i64, i32, i32, *const c_void, *mut KernelArgs) -> c_int;
+    start_all: __tgt_init_all_rtls();
+    devices: omp_get_num_devices() -> c_int;
+    host: omp_get_initial_device() -> c_int;
+    alloc: omp_target_alloc(usize, c_int) -> *mut c_void;
+    free: omp_target_free(*mut c_void, c_int);
+    copy: omp_target_memcpy(*mut c_void, *const c_void, usize, usize, usize, c_int, c_int) -> c_int;
+    associate: omp_target_associate_ptr(*const c_void, *const c_void, usize, usize, c_int) -> c_int;
+    disassociate: omp_target_disassociate_ptr(*const c_void, c_int) -> c_int;
+    mapped: omp_get_mapped_ptr(*const c_void, c_int) -> *mut c_void;
+}
+
+impl Calls {
+    /// The devices of the best kind that there are, and `e_machine` of their images.
+    ///
+    /// Up to LLVM 17 there are only devices of plugins that some registered image is for. An image without entries is never
+    /// loaded, but AMD's plugin would load it.
+    fn accelerators(&self) -> (u16, Range<i32>) {
+        // SAFETY: no condition.
+        let count = || unsafe { (self.devices)() };
+        // SAFETY: an image without entries, which is never freed.
+        let show = |machine| unsafe { register(self, Vec::leak(elf::empty(machine)), Vec::new()) };
+        show(elf::CUDA);
+        if count() > 0 {
+            return (elf::CUDA, 0..count());
+        }
+        show(elf::MACHINE);
+        let own = count();
+        // SAFETY: no condition.
+        unsafe { (self.start_all)() };
+        match count() {
+            all if all > own => (elf::AMDGPU, own..all),
+            _ => (elf::MACHINE, 0..own),
+        }
+    }
+}
+
+/// A libomptarget and the accelerator of it that this device is.
+pub(super) struct Runtime {
+    calls: Calls,
+    /// Its file.
+    path: String,
+    device: i32,
+    host: i32,
+    /// `e_machine` of the accelerator's images.
+    pub machine: u16,
+}
+
+impl Runtime {
+    /// Opens the libomptarget of the release that is in the program's list of libraries. This device is the accelerator
+    /// at `place`, counted over and over if the node has fewer.
+    pub fn open(list: &[u8], place: usize) -> Result<Runtime> {
+        let (library, path) = open(list)?;
+        let at = node::host_name();
+        let calls = Calls::of(&library).map_err(|symbol| {
+            Error::new(format!("{path} on host {at} is no libomptarget of a known release: it has no {symbol}"))
+        })?;
+        // Its plugins have threads and exit handlers: it stays.
+        std::mem::forget(library);
+        let (machine, devices) = calls.accelerators();
+        let count = devices.len() as i32;
+        if count == 0 {
+            return Err(Error::new(format!(
+                "{path} on host {at} finds no accelerator: its plugin for that, the driver, or the accelerator is missing \
+                 (llvm-omp-device-info lists what it finds there)"
+            )));
+        }
+        // SAFETY: no condition.
+        let (device, host) = (devices.start + place as i32 % count, unsafe { (calls.host)() });
+        Ok(Runtime { calls, path, device, host, machine })
+    }
+
+    /// "accelerator 0 (…) of FILE", for error messages.
+    pub fn name(&self) -> String {
+        format!("accelerator {} ({}) of {}", self.device, elf::machine_name(self.machine), self.path)
+    }
+
+    pub fn alloc(&self, len: u64) -> Option<u64> {
+        // SAFETY: a plain call.
+        let at = unsafe { (self.calls.alloc)(len as usize, self.device) };
+        (!at.is_null()).then_some(at as u64)
+    }
+
+    pub fn free(&self, at: u64) {
+        // SAFETY: `alloc` has returned the address; libomptarget takes it for a key.
+        unsafe { (self.calls.free)(at as *mut c_void, self.device) };
+    }
+
+    /// # Safety
+    /// `from[..len]` is readable, and `to` is memory of the accelerator.
+    pub unsafe fn write(&self, to: u64, from: *const u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy((to as *mut c_void, self.device), (from.cast(), self.host), len) }
+    }
+
+    /// # Safety
+    /// `to[..len]` is writable, and `from` is memory of the accelerator.
+    pub unsafe fn read(&self, to: *mut u8, from: u64, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy((to.cast(), self.host), (from as *const c_void, self.device), len) }
+    }
+
+    /// # Safety
+    /// Both ranges are memory of the accelerator, and do not overlap.
+    pub unsafe fn move_within(&self, to: u64, from: u64, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy((to as *mut c_void, self.device), (from as *const c_void, self.device), len) }
+    }
+
+    /// # Safety
+    /// Both ranges belong to the device given with them.
+    unsafe fn copy(&self, to: (*mut c_void, i32), from: (*const c_void, i32), len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        match unsafe { (self.calls.copy)(to.0, from.0, len, 0, 0, to.1, from.1) } {
+            0 => Ok(()),
+            _ => Err(Error::new(format!("{} could not copy {len} bytes", self.name()))),
+        }
+    }
+
+    /// Registers an image, and loads it on the accelerator. If that fails, libomptarget ends the process.
+    pub fn load(&self, image: &'static [u8], entries: Vec<OffloadEntry>) {
+        // SAFETY: the image and its entries are never freed. Mapping nothing starts the device if need be, and loads
+        // what was registered.
+        unsafe {
+            register(&self.calls, image, entries);
+            let none = ptr::null_mut();
+            (self.calls.begin_data)(none, self.device.into(), 0, none, none, none, none, none, none);
+        }
+    }
+
+    /// The address of the global that is registered with this key.
+    pub fn global(&self, key: u64) -> Option<u64> {
+        // SAFETY: libomptarget looks the key up.
+        let at = unsafe { (self.calls.mapped)(key as *const c_void, self.device) };
+        (!at.is_null()).then_some(at as u64)
+    }
+
+    /// Runs the kernel that is registered with this key, and makes the copies with it: the accelerator is synchronized
+    /// once. If the kernel fails, libomptarget ends the process.
+    pub fn run(&self, key: u64, args: &[u64], shape: Shape, copies: &mut Copies) -> Result<()> {
+        let mut arguments = Arguments::new(args);
+        let bytes = copies.bytes.as_mut_ptr();
+        let (writes, reads) = (&copies.writes, &copies.reads);
+        let written = writes.iter().map(|copy| (copy, if copy.is_both { WRITE | READ } else { WRITE }));
+        let all = written.chain(reads.iter().filter(|copy| !copy.is_both).map(|copy| (copy, READ)));
+        let mut associated = Vec::with_capacity(copies.writes.len() + copies.reads.len());
+        let mut result = Ok(());
+        for (copy, kind) in all.filter(|(copy, _)| !copy.bytes.is_empty()) {
+            let (here, len) = (bytes.wrapping_add(copy.bytes.start).cast::<c_void>(), copy.bytes.len());
+            // SAFETY: libomptarget notes that memory of the accelerator belongs to this part of the buffer.
+            match unsafe { (self.calls.associate)(here, copy.at as *const c_void, len, 0, self.device) } {
+                0 => associated.push(here),
+                _ => result = Err(Error::new(format!("{} can't associate {len} bytes", self.name()))),
+            }
+            arguments.push(here as u64, len as i64, kind);
+        }
+        if result.is_ok() {
+            // SAFETY: the parts of the buffer are as long as the copies, and it outlives the call.
+            result = unsafe { self.launch(key, arguments, shape) };
+        }
+        for here in associated {
+            // SAFETY: no copy is under way any more.
+            unsafe { (self.calls.disassociate)(here, self.device) };
+        }
+        result
+    }
+
+    /// # Safety
+    /// Copies among the arguments are from and to memory that is valid for them.
+    unsafe fn launch(&self, key: u64, mut arguments: Arguments, shape: Shape) -> Result<()> {
+        let mut kernel = KernelArgs {
+            version: ARGS_VERSION,
+            count: arguments.values.len() as u32,
+            bases: arguments.values.as_mut_ptr(),
+            values: arguments.values.as_mut_ptr(),
+            sizes: arguments.sizes.as_mut_ptr(),
+            types: arguments.types.as_mut_ptr(),
+            names: ptr::null_mut(),
+            mappers: ptr::null_mut(),
+            tripcount: shape.tripcount,
+            flags: shape.flags & !NO_WAIT,
+            teams: shape.teams,
+            threads: shape.threads,
+            dynamic_memory: shape.dynamic_memory,
+        };
+        let (teams, threads) = (shape.teams[0].cast_signed(), shape.threads[0].cast_signed());
+        let key = key as *const c_void;
+        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is; for copies the
+        // caller's promise.
+        match unsafe { (self.calls.kernel)(ptr::null_mut(), self.device.into(), teams, threads, key, &raw mut kernel) }
+        {
+            0 => Ok(()),
+            status => Err(Error::new(format!("{} could not run it (status {status})", self.name()))),
+        }
+    }
+}
+
+/// The arguments of a launch, as libomptarget takes them.
+struct Arguments {
+    values: Vec<u64>,
+    sizes: Vec<i64>,
+    types: Vec<i64>,
+}
+
+impl Arguments {
+    /// Arguments of the kernel.
+    fn new(args: &[u64]) -> Arguments {
+        let n = args.len();
+        Arguments { values: args.to_vec(), sizes: vec![size_of::<u64>() as i64; n], types: vec![LITERAL; n] }
+    }
+
+    fn push(&mut self, value: u64, size: i64, kind: i64) {
+        self.values.push(value);
+        self.sizes.push(size);
+        self.types.push(kind);
+    }
+}
+
+/// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
+///
+/// # Safety
+/// The names and keys of the entries are never freed.
+unsafe fn register(calls: &Calls, image: &'static [u8], entries: Vec<OffloadEntry>) {
+    let entries = Vec::leak(entries).as_mut_ptr_range();
+    let range = image.as_ptr_range();
+    let (start, end) = (range.start.cast(), range.end.cast());
+    let image = Box::leak(Box::new(DeviceImage { start, end, entries: entries.start, entries_end: entries.end }));
+    let all = Descriptor { images: 1, image, entries: entries.start, entries_end: entries.end };
+    // SAFETY: nothing of the descriptor is ever freed.
+    unsafe { (calls.register)(Box::leak(Box::new(all))) };
+}
+
+/// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because there
+/// is no program, of the latest release there is; returns that and its file.
+fn open(list: &[u8]) -> Result<(Library, String)> {
+    let known = libraries(list);
+    let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
+        let mut found =
+            RELEASES.rev().map(|release| open_release(release, &format!("libomptarget.so.{release}"), None));
+        let first = found.next().unwrap_or(Err(Error::Reported));
+        return first.or_else(|e| found.find_map(Result::ok).ok_or(e));
+    };
+    let release = name.strip_prefix("libomptarget.so.").and_then(|version| version.split('.').next()?.parse().ok());
+    let Some(release) = release.filter(|release| RELEASES.contains(release)) else {
+        return Err(Error::new(format!(
+            "OMPTARGET_MPI_BACKEND=offload serves programs of LLVM {} to {}, and this one uses {name}",
+            RELEASES.start(),
+            RELEASES.end()
+        )));
+    };
+    open_release(release, name, path.parent())
+}
+
+/// Opens a libomptarget and the libomp beside it: in the folder where the program has it, in the usual ones, or where the
+/// loader looks.
+fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, String)> {
+    let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
+    let mut folders = first.map(Path::to_path_buf).into_iter().chain(usual);
+    let (omp, path) = match folders.find(|folder| folder.join(name).exists()) {
+        Some(folder) => (folder.join("libomp.so.5"), folder.join(name)),
+        None => (PathBuf::new(), name.into()),
+    };
+    let omp = if omp.exists() { omp } else { "libomp.so.5".into() };
+    let load = |path: &Path| {
+        // SAFETY: this runs the library's initializers, which is what it is opened for.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| {
+            let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+            Error::new(format!(
+                "host {} has no {name} that can be opened, as OMPTARGET_MPI_BACKEND=offload needs: {text}; install the OpenMP \
+                 runtime of LLVM {release} there, or set LD_LIBRARY_PATH to where it is",
+                node::host_name()
+            ))
+        })
+    };
+    std::mem::forget(load(&omp)?);
+    Ok((load(&path)?, path.display().to_string()))
+}
+
+/// An entry; its name is never freed.
+pub(super) fn entry(key: u64, name: &str, size: u64, flags: u32) -> Result<OffloadEntry> {
+    let name = CString::new(name).map_err(|_| Error::new(format!("no symbol is called {name:?}")))?.into_raw();
+    Ok(OffloadEntry { address: key as *mut c_void, name, size: size as usize, flags, reserved: 0 })
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A stand-in for the plugin of an accelerator, for tests: what LLVM 16's libomptarget loads in place of its x86_64 plugin
+// (libomptarget.rtl.x86_64.nextgen.so in LD_LIBRARY_PATH). Unlike that:
+//
+// - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
+// - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
+//   block;
+// - every synchronization takes 20 us;
+// - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each;
+// - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one);
+// - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2).
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "standin.h"
+
+typedef struct {
+  void *addr;
+  char *name;
+  size_t size;
+  int32_t flags, reserved;
+} Entry;
+
+typedef struct {
+  char *start, *end;
+  Entry *entries, *entries_end;
+} Image;
+
+typedef struct {
+  Entry *entries, *entries_end;
+} Table;
+
+typedef struct {
+  void *queue;
+} AsyncInfo;
+
+typedef struct {
+  uint32_t version, count;
+} KernelArgs;
+
+enum { SUCCESS = 0, FAIL = ~0, BLOCKS = 64, ARGUMENTS = 24 };
+
+static const uintptr_t BASE = 0x200000000000, STEP = 0x10000000000;
+
+/// Memory of the accelerator: reserved addresses, and where the contents are.
+static struct Block {
+  char *at, *contents;
+  size_t size;
+  int file;
+} blocks[BLOCKS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int running;
+
+static uint64_t *counts(void) {
+  static uint64_t none[COUNTS], *all;
+  const char *path = getenv("STANDIN_COUNTS");
+  if (!all && path) {
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file >= 0 && ftruncate(file, sizeof none) == 0)
+      all = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  return all && all != MAP_FAILED ? all : none;
+}
+
+/// Counts a call; true if it is to fail.
+static int call(enum Count which, const char *name) {
+  uint64_t n = __atomic_add_fetch(&counts()[which], 1, __ATOMIC_RELAXED);
+  const char *fail = getenv("STANDIN_FAIL");
+  size_t len = strlen(name);
+  if (!fail || strncmp(fail, name, len) || (fail[len] && fail[len] != ':'))
+    return 0;
+  if (fail[len] && strtoull(fail + len + 1, NULL, 10) != n)
+    return 0;
+  fprintf(stderr, "Standin error: %s fails, as it was told to\n", name);
+  return 1;
+}
+
+static size_t number(const char *name, size_t otherwise) {
+  const char *value = getenv(name);
+  return value ? strtoull(value, NULL, 10) : otherwise;
+}
+
+/// The contents of a range of the accelerator's memory; other addresses are those of globals.
+static void *contents(void *at, size_t size) {
+  for (struct Block *b = blocks; b < blocks + BLOCKS; ++b)
+    if (b->at && (char *)at >= b->at && (char *)at + size <= b->at + b->size)
+      return b->contents + ((char *)at - b->at);
+  return at;
+}
+
+int32_t __tgt_rtl_number_of_devices(void) { return (int32_t)number("STANDIN_DEVICES", 2); }
+
+int32_t __tgt_rtl_is_valid_binary(Image *image) {
+  return image->end - image->start >= 20 && !memcmp(image->start, "\177ELF", 4) && image->start[18] == 62;
+}
+
+int32_t __tgt_rtl_init_device(int32_t device) {
+  (void)device;
+  return call(INIT, "init") ? FAIL : SUCCESS;
+}
+
+Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
+  (void)device;
+  if (call(LOAD, "load"))
+    return NULL;
+  int file = memfd_create("image", 0);
+  char path[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  size_t size = image->end - image->start;
+  void *library = write(file, image->start, size) == (ssize_t)size ? dlopen(path, RTLD_NOW) : NULL;
+  if (!library) {
+    fprintf(stderr, "Standin error: %s\n", dlerror());
+    return NULL;
+  }
+  size_t n = image->entries_end - image->entries;
+  Table *table = malloc(sizeof *table);
+  table->entries = calloc(n ? n : 1, sizeof *table->entries);
+  table->entries_end = table->entries + n;
+  for (size_t i = 0; i < n; ++i) {
+    table->entries[i] = image->entries[i];
+    table->entries[i].addr = dlsym(library, image->entries[i].name);
+    if (!table->entries[i].addr) {
+      fprintf(stderr, "Standin error: no %s\n", image->entries[i].name);
+      return NULL;
+    }
+  }
+  return table;
+}
+
+void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kind) {
+  (void)device, (void)host, (void)kind;
+  static size_t used;
+  if (call(ALLOC, "alloc"))
+    return NULL;
+  size = (size + 4095) & ~4095l;
+  pthread_mutex_lock(&lock);
+  struct Block *b = blocks;
+  while (b < blocks + BLOCKS && b->at)
+    ++b;
+  int stubborn = b == blocks && number("STANDIN_STUBBORN", 0);
+  void *at = MAP_FAILED;
+  if (b < blocks + BLOCKS && used + size <= number("STANDIN_MEMORY", 1ul << 30)) {
+    for (uintptr_t try = BASE; at == MAP_FAILED && try < BASE + 16 * STEP; try += STEP) {
+      int fixed = stubborn ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+      at = mmap((void *)try, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+    }
+  }
+  if (at != MAP_FAILED) {
+    int file = memfd_create("accelerator", 0);
+    void *there = ftruncate(file, size) ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    *b = (struct Block){at, there, size, file};
+    used += size;
+  }
+  pthread_mutex_unlock(&lock);
+  return at == MAP_FAILED ? NULL : at;
+}
+
+int32_t __tgt_rtl_data_delete(int32_t device, void *at, int32_t kind) {
+  (void)device, (void)kind;
+  pthread_mutex_lock(&lock);
+  for (struct Block *b = blocks; b < blocks + BLOCKS; ++b)
+    if (b->at == at) {
+      munmap(b->at, b->size);
+      munmap(b->contents, b->size);
+      close(b->file);
+      *b = (struct Block){0};
+    }
+  pthread_mutex_unlock(&lock);
+  return SUCCESS;
+}
+
+int32_t __tgt_rtl_synchronize(int32_t device, AsyncInfo *info) {
+  (void)device;
+  if (call(SYNCHRONIZE, "synchronize"))
+    return FAIL;
+  struct timespec begin, now;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  do
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  while ((now.tv_sec - begin.tv_sec) * 1000000000l + now.tv_nsec - begin.tv_nsec < 20000);
+  info->queue = NULL;
+  return SUCCESS;
+}
+
+int32_t __tgt_rtl_data_submit_async(int32_t device, void *to, void *from, int64_t size, AsyncInfo *info) {
+  (void)device;
+  info->queue = info;
+  if (call(SUBMIT, "submit"))
+    return FAIL;
+  memcpy(contents(to, size), from, size);
+  return SUCCESS;
+}
+
+int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *to, void *from, int64_t size, AsyncInfo *info) {
+  (void)device;
+  info->queue = info;
+  if (call(RETRIEVE, "retrieve"))
+    return FAIL;
+  memcpy(to, contents(from, size), size);
+  return SUCCESS;
+}
+
+int32_t __tgt_rtl_data_submit(int32_t device, void *to, void *from, int64_t size) {
+  AsyncInfo info;
+  int32_t status = __tgt_rtl_data_submit_async(device, to, from, size, &info);
+  return status ? status : __tgt_rtl_synchronize(device, &info);
+}
+
+int32_t __tgt_rtl_data_retrieve(int32_t device, void *to, void *from, int64_t size) {
+  AsyncInfo info;
+  int32_t status = __tgt_rtl_data_retrieve_async(device, to, from, size, &info);
+  return status ? status : __tgt_rtl_synchronize(device, &info);
+}
+
+/// Gives kernels access to the accelerator's memory, or takes it from the process.
+static void open_memory(int change) {
+  pthread_mutex_lock(&lock);
+  int before = running, now = running += change;
+  for (struct Block *b = blocks; (!before || !now) && b < blocks + BLOCKS; ++b)
+    if (b->at && now)
+      mmap(b->at, b->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, b->file, 0);
+    else if (b->at)
+      mmap(b->at, b->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  pthread_mutex_unlock(&lock);
+}
+
+int32_t __tgt_rtl_launch_kernel(int32_t device, void *kernel, void **args, ptrdiff_t *offsets, KernelArgs *launch,
+                                AsyncInfo *info) {
+  (void)device;
+  typedef void (*Kernel)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
+                         void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
+  info->queue = info;
+  void *a[ARGUMENTS] = {0};
+  if (call(LAUNCH, "launch") || launch->count > ARGUMENTS)
+    return FAIL;
+  for (uint32_t i = 0; i < launch->count; ++i)
+    a[i] = (char *)args[i] + offsets[i];
+  open_memory(1);
+  // A function with fewer parameters ignores the others.
+  ((Kernel)kernel)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15],
+                   a[16], a[17], a[18], a[19], a[20], a[21], a[22], a[23]);
+  open_memory(-1);
+  return SUCCESS;
+}

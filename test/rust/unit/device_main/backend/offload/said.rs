@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/device_main/backend/offload/said.rs`.
+
+use super::*;
+
+#[test]
+fn errors_become_one_line() {
+    let text = "what a region prints, with no error: in it\n\
+        \"PluginInterface\" error: Failure to load binary image: libx.so: no such file\n\
+        Libomptarget error: Failed to init globals on device 0\n\
+        Libomptarget error: Consult https://openmp.llvm.org/design/Runtimes.html for debugging options.\n\
+        Libomptarget error: Source location information not present.\n\
+        Libomptarget fatal error 1: failure of target construct\n";
+    let expected = "; libomptarget says: Failure to load binary image: libx.so: no such file; \
+        Failed to init globals on device 0; failure of target construct";
+    assert_eq!(errors_in(text), expected);
+    assert_eq!((errors_in(""), errors_in("error: mine\n")), (String::new(), String::new()));
+}
