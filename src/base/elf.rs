@@ -7,7 +7,7 @@ use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
 use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -177,13 +177,14 @@ pub(crate) fn map(path: &Path) -> Result<Mmap> {
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
 }
 
-/// True if a program's file contains the ELF image of an accelerator.
-pub(crate) fn has_accelerator_image(program: &[u8]) -> bool {
+/// True if a program's file contains the ELF image of an accelerator, and none for processors.
+pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
     /// Images have this alignment.
     const ALIGN: usize = 8;
     let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
-    let mut images = places.filter(|place| place.starts_with(header::ELFMAG));
-    images.any(|image| ACCELERATORS.iter().any(|&machine| check_machine(image, machine).is_ok()))
+    let headers = places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| parse_header(place).ok());
+    let machines: BTreeSet<u16> = headers.map(|head| head.e_machine).collect();
+    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
 }
 
 /// The `DT_NEEDED` entries of any ELF file.

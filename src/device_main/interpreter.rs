@@ -258,12 +258,13 @@ impl<B: Backend> Interpreter<B> {
     fn prepare(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
         let backend = &self.parts.backend;
         match command {
-            Command::Avoid { taken } => backend.avoid(&mut taken.iter()),
+            Command::Avoid { taken } => backend.accelerator()?.avoid(&mut taken.iter()),
             Command::Entry { image, size, flags, name: Bytes(name) } => {
-                backend.announce(image, Entry { name: String::from_utf8_lossy(name).into_owned(), size, flags });
+                let name = String::from_utf8_lossy(name).into_owned();
+                backend.accelerator()?.announce(image, Entry { name, size, flags });
             }
             Command::Address { image, name: Bytes(name) } => {
-                match backend.address(image, &String::from_utf8_lossy(name)) {
+                match backend.accelerator()?.address(image, &String::from_utf8_lossy(name)) {
                     Ok(address) => reply.extend_from_slice(&address.to_le_bytes()),
                     Err(e) => return Ok(Err(e)),
                 }
@@ -274,7 +275,7 @@ impl<B: Backend> Interpreter<B> {
     }
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
-        let obtain = || self.parts.backend.obtain(wish, libraries);
+        let obtain = || self.parts.backend.accelerator()?.obtain(wish, libraries);
         let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
         answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
     }

@@ -106,16 +106,17 @@ impl<B: Backend> Server<B> {
         }
     }
 
-    /// The same, until there is nothing left, for a thread that cannot execute now.
+    /// The same for a thread that cannot execute now, until nothing is left.
     fn drive_only(&self) {
+        let pool = &self.parts.pool;
         loop {
             let (progress, arrived) = self.drive();
-            arrived.into_iter().for_each(|work| self.parts.pool.push(work));
+            arrived.into_iter().for_each(|work| pool.push(work));
+            pool.hand_out();
             if progress != Progress::Made {
-                break;
+                return;
             }
         }
-        self.parts.pool.hand_out();
     }
 
     /// Schedules a message, or executes it if it concerns the whole device.

@@ -4,7 +4,7 @@
 use crate::base::limits::{INLINE_MAX, STAGED};
 use crate::base::lock::{Mutex, order};
 
-/// So many buffers are kept.
+/// Most buffers that are kept.
 const KEPT: usize = 4;
 
 #[derive(Default)]

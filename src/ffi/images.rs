@@ -10,6 +10,7 @@ use crate::sys::node;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
@@ -106,6 +107,15 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
         // All devices of a job have the program's ELF machine, or are accelerators.
         if let Err(e) = check(&head) {
             debug!("an image is not for MPI devices: {e}");
+            if is_for_accelerators(&head) {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(|| {
+                    log::warning(
+                        "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
+                         may execute it, see OMPTARGET_MPI_BACKEND",
+                    );
+                });
+            }
             return Ok(0);
         }
         TAKEN.lock().insert(place.start);
@@ -116,8 +126,11 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
 /// Fails unless some device of this job may be what the image is for, by the image's first bytes.
 fn check(head: &[u8]) -> Result<()> {
     let is_plain = elf::check(head, elf::MACHINE);
-    let may_be = || elf::ACCELERATORS.iter().any(|&machine| elf::check_machine(head, machine).is_ok());
-    if is_plain.is_err() && lifecycle::has_accelerators() && may_be() { Ok(()) } else { is_plain }
+    if is_plain.is_err() && lifecycle::has_accelerators() && is_for_accelerators(head) { Ok(()) } else { is_plain }
+}
+
+fn is_for_accelerators(head: &[u8]) -> bool {
+    elf::ACCELERATORS.iter().any(|&machine| elf::check_machine(head, machine).is_ok())
 }
 
 /// Whether to take an image of an unloaded library once more. LLVM 15 to 17 show it to each plugin

@@ -3,7 +3,7 @@
 //! this from the records of all ranks.
 
 use crate::base::settings::{Backend, FRAGMENTS};
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::hello::{Hello, Role};
 
@@ -11,7 +11,6 @@ use crate::wire::hello::{Hello, Role};
 pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
     Hello {
         role,
-        machine: elf::MACHINE,
         page_size: node::page_size(),
         devices: u32::from(role == Role::Device),
         processes: 1,
@@ -73,7 +72,7 @@ impl Topology {
         }
         for &rank in devices.iter().chain(&hosts) {
             let (it, host) = (hellos[rank], hellos[host]);
-            let machines = ("ELF machine", it.machine.into(), host.machine.into());
+            let machines = ("ELF machine", it.processor.machine.into(), host.processor.machine.into());
             let pages = ("page size", it.page_size, host.page_size);
             // An accelerator's node may have any processor; its images are checked when they are loaded.
             let is_free = |what: &str| what == machines.0 && it.backend == Backend::Offload;

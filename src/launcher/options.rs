@@ -27,7 +27,7 @@ pub struct Options {
     pub launcher: Option<LauncherKind>,
 
     /// What executes target regions; by default what OMPTARGET_MPI_BACKEND says, else 'offload' if PROGRAM has an image for
-    /// an accelerator, and 'cpu' if it has none
+    /// an accelerator and none for processors, and 'cpu' otherwise
     #[arg(long, value_enum, value_name = "KIND")]
     pub backend: Option<Backend>,
 

@@ -100,7 +100,8 @@ impl Distribution {
             is_new = true;
             let is_quiet = matches!(quiet, Some(Ok(())));
             sent.push(Sent { id, hash, is_quiet, messages: vec![None; devices.len()], loaded: 0 });
-            let same = |d: &&Device| d.hello.machine == device.hello.machine && d.port().alive().is_ok();
+            let same =
+                |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
             receivers.extend(devices.iter().filter(|d| d.number != device.number).filter(same));
             // The devices of the same node come first, then node by node.
             receivers[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));

@@ -11,8 +11,8 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::link::Peer;
-use crate::wire::Bytes;
-use crate::wire::command::{COMMAND_MAX, Command, Ranges};
+use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Ranges};
+use crate::wire::{Bytes, MESSAGE_MAX};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,6 +157,10 @@ impl Images {
     /// Makes an accelerator load an image with these entries, wherever it wants.
     fn register(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<Loaded> {
         let (engine, name) = (&self.queues.engine, &self.queues.port().name);
+        let longest = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
+        if HEAD_LEN + COMMAND_MAX + longest > MESSAGE_MAX {
+            return Err(Error::new(format!("a symbol with a name of {longest} bytes is more than a message holds")));
+        }
         let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
         let avoid = Command::Avoid { taken: Ranges::of(&taken) };
         engine.reserve(queue, &mut queue.open(), COMMAND_MAX + taken.len(), 0)?.push(avoid);
@@ -188,15 +192,19 @@ impl Images {
     /// The symbols of an image that an accelerator has loaded.
     fn symbols(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<HashMap<String, elf::Symbol>> {
         let mut answers = vec![[0u8; 8]; entries.len()];
-        for (e, answer) in entries.iter().zip(&mut answers) {
+        let asked = entries.iter().zip(&mut answers).try_for_each(|(e, answer)| {
             let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
             let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + e.name.len(), answer.len())?;
             batch.push(Command::Address { image: id, name: bytes });
             batch.read_into(answer.as_mut_ptr(), answer.len());
+            Ok(())
+        });
+        let finished = asked.and_then(|()| self.queues.flush(queue)).and_then(|()| self.queues.finish(queue));
+        if let Err(e) = finished {
+            // Answers that are still to come must have a place.
+            std::mem::forget(answers);
+            return Err(e);
         }
-        // The answers must be there before they go.
-        self.queues.flush(queue)?;
-        self.queues.finish(queue)?;
         let symbol = |e: &Entry, at| (e.name.clone(), elf::Symbol { value: u64::from_le_bytes(at), size: e.size });
         Ok(entries.iter().zip(answers).map(|(e, at)| symbol(e, at)).collect())
     }

@@ -149,7 +149,7 @@ impl Plugin {
         // An accelerator checks an image itself.
         let parsed = match device.is_accelerator() {
             true => None,
-            false => Some(elf::Image::parse(file, device.hello.machine)?),
+            false => Some(elf::Image::parse(file, device.hello.processor.machine)?),
         };
         let Coming { id, message, parcel, is_quiet } = self.send_image(device, file)?;
         let loaded = device.images.load((id, message), parsed, is_quiet, entries);

@@ -175,6 +175,11 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         Hello { cores: share(place).map_or(hello.cores, <[u16]>::to_vec), ..hello }
     };
     let of_devices: Vec<Hello> = places.iter().map(hello).collect();
+    if settings.backend == Backend::Offload && !of_devices.iter().any(|h| h.backend == Backend::Offload) {
+        return Err(Error::new(
+            "OMPTARGET_MPI_BACKEND=offload is set for the program, and for none of its devices: set it for all ranks",
+        ));
+    }
     let link = Link::new(Box::new(mpi), settings.fragment as usize, doorbells, frames)?;
     let ports =
         places.iter().zip(&of_devices).enumerate().map(|(n, (&(r, worker), Hello { host, pid, devices, .. }))| {
@@ -214,13 +219,13 @@ fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     // SAFETY: the name is a C string.
     let uses_offload_api = || !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null();
     let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
-    let whom = match settings.asynchronous {
+    let ineffective = match settings.asynchronous {
         false => return false,
         true if has_accelerators() => "accelerators (OMPTARGET_MPI_BACKEND=offload)",
         true if uses_offload_api() => "a program that uses the Offload API",
         true => return true,
     };
-    log::warning(format_args!("OMPTARGET_MPI_ASYNC=1 has no effect on {whom}"));
+    log::warning(format_args!("OMPTARGET_MPI_ASYNC=1 has no effect on {ineffective}"));
     false
 }
 

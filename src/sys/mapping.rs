@@ -3,12 +3,12 @@
 //!
 //! By the C library's functions, not by `rustix`: UCX intercepts these to follow what is mapped.
 
-use crate::base::{Error, Result};
 use std::fs::File;
+use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 
 /// Maps exactly these addresses, where nothing may be mapped yet: a file shared, or private
-/// memory without swap space reserved for it.
+/// memory without swap space reserved for it. If something is mapped there, the error is `EEXIST`.
 pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) -> Result<()> {
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let (kind, file) = file.map_or((private, -1), |file| (libc::MAP_SHARED, file.as_raw_fd()));
@@ -16,13 +16,13 @@ pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) ->
     // SAFETY: NOREPLACE: the call changes nothing that is mapped already.
     let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file, 0) };
     if got == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error().into());
+        return Err(Error::last_os_error());
     }
     if got as u64 != at {
         // A kernel before 4.17 takes the address for a hint.
         // SAFETY: this range was mapped just now and nothing uses it.
         unsafe { unmap(got as u64, len) };
-        return Err(Error::new("the addresses are in use"));
+        return Err(Error::from_raw_os_error(libc::EEXIST));
     }
     Ok(())
 }

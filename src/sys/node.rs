@@ -2,7 +2,7 @@
 //! Facts about the machine that this process runs on, and the cores that it may use.
 
 use super::{cgroup, process};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, elf};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::File;
@@ -26,6 +26,8 @@ pub(crate) fn node_id() -> u64 {
 /// This machine's processor. What is unknown is empty, or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processor {
+    /// `e_machine` of ELF files for it.
+    pub machine: u16,
     /// As the processor spells it (`GenuineIntel`).
     pub vendor: String,
     /// The model.
@@ -40,17 +42,18 @@ pub(crate) fn processor() -> Processor {
     const HIGHEST: &str = "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq";
     let known = processor_in(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
     let kilohertz = std::fs::read_to_string(HIGHEST).ok().and_then(|text| text.trim().parse::<u32>().ok());
-    Processor { megahertz: kilohertz.map_or(known.megahertz, |khz| khz / 1000), ..known }
+    Processor { machine: elf::MACHINE, megahertz: kilohertz.map_or(known.megahertz, |khz| khz / 1000), ..known }
 }
 
-/// The first processor in the text of `/proc/cpuinfo`, with its current frequency.
+/// The first processor in the text of `/proc/cpuinfo`, with its current frequency and without its machine.
 fn processor_in(cpuinfo: &str) -> Processor {
     let field = |wanted: &str| {
         let fields = || cpuinfo.lines().filter_map(|line| line.split_once(':'));
         fields().find(|(name, _)| name.trim() == wanted).map_or("", |(_, value)| value.trim())
     };
     let megahertz = field("cpu MHz").parse::<f64>().unwrap_or_default().round() as u32;
-    Processor { vendor: field("vendor_id").to_string(), name: field("model name").to_string(), megahertz }
+    let (vendor, name) = (field("vendor_id").to_string(), field("model name").to_string());
+    Processor { vendor, name, megahertz, ..Processor::default() }
 }
 
 /// The cores that this process may use now, by the kernel's numbers, ascending.

@@ -36,8 +36,6 @@ pub enum Role {
 pub struct Hello {
     /// Its side.
     pub role: Role,
-    /// `e_machine` of its build.
-    pub machine: u16,
     /// Bytes per page of memory.
     pub page_size: u32,
     /// Devices behind this rank.
@@ -76,7 +74,8 @@ impl Hello {
         PROTOCOL.write(&mut out);
         text::<TEXT>(&mut out, VERSION);
         let Hello { role, page_size, devices, processes, spawners, pid, doorbell, .. } = *self;
-        let numbers = [role as u32, self.machine.into(), page_size, devices, processes, spawners, pid, doorbell.0];
+        let numbers =
+            [role as u32, self.processor.machine.into(), page_size, devices, processes, spawners, pid, doorbell.0];
         numbers.iter().for_each(|n| n.write(&mut out));
         [self.memory, self.node, self.fragment, doorbell.1].iter().for_each(|n| n.write(&mut out));
         text::<TEXT>(&mut out, &self.host);
@@ -123,7 +122,6 @@ impl Hello {
         let has = |core: &u16| bits[usize::from(core / 8)] & 1 << (core % 8) != 0;
         Ok(Hello {
             role,
-            machine,
             page_size,
             devices,
             processes,
@@ -137,6 +135,7 @@ impl Hello {
             host,
             mpi,
             processor: Processor {
+                machine,
                 vendor: string::<VENDOR>(&mut r)?,
                 name: string::<TEXT>(&mut r)?,
                 megahertz: r.take()?,

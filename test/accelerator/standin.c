@@ -6,7 +6,8 @@
 // - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
 //   block;
 // - every synchronization takes 20 us;
-// - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each;
+// - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
+//   the last launch asked for;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one);
 // - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2).
 #define _GNU_SOURCE
@@ -45,6 +46,11 @@ typedef struct {
 
 typedef struct {
   uint32_t version, count;
+  void **bases, **pointers;
+  int64_t *sizes, *types;
+  void **names, **mappers;
+  uint64_t tripcount, flags;
+  uint32_t teams[3], threads[3], dynamic;
 } KernelArgs;
 
 enum { SUCCESS = 0, FAIL = ~0, BLOCKS = 64, ARGUMENTS = 24 };
@@ -57,6 +63,7 @@ static struct Block {
   size_t size;
   int file;
 } blocks[BLOCKS];
+static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int running;
 
@@ -80,7 +87,7 @@ static int call(enum Count which, const char *name) {
     return 0;
   if (fail[len] && strtoull(fail + len + 1, NULL, 10) != n)
     return 0;
-  fprintf(stderr, "Standin error: %s fails, as it was told to\n", name);
+  fprintf(stderr, "Standin error: %s fails, as the test asked\n", name);
   return 1;
 }
 
@@ -138,7 +145,6 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
 
 void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kind) {
   (void)device, (void)host, (void)kind;
-  static size_t used;
   if (call(ALLOC, "alloc"))
     return NULL;
   size = (size + 4095) & ~4095l;
@@ -172,6 +178,7 @@ int32_t __tgt_rtl_data_delete(int32_t device, void *at, int32_t kind) {
       munmap(b->at, b->size);
       munmap(b->contents, b->size);
       close(b->file);
+      used -= b->size;
       *b = (struct Block){0};
     }
   pthread_mutex_unlock(&lock);
@@ -242,6 +249,8 @@ int32_t __tgt_rtl_launch_kernel(int32_t device, void *kernel, void **args, ptrdi
   void *a[ARGUMENTS] = {0};
   if (call(LAUNCH, "launch") || launch->count > ARGUMENTS)
     return FAIL;
+  counts()[TEAMS] = launch->teams[0], counts()[THREADS] = launch->threads[0];
+  counts()[TRIPCOUNT] = launch->tripcount;
   for (uint32_t i = 0; i < launch->count; ++i)
     a[i] = (char *)args[i] + offsets[i];
   open_memory(1);

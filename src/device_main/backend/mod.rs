@@ -76,7 +76,7 @@ impl Copies {
     }
 
     pub fn read(&mut self, from: u64, len: usize) {
-        /// So many writes are looked at: regions map few variables both ways.
+        /// Most writes that are searched: regions map few variables both ways.
         const FEW: usize = 16;
         let mut writes = self.writes.iter_mut().take(FEW);
         let written = writes.find(|write| write.at == from && write.bytes.len() == len && !write.is_both);
@@ -127,14 +127,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64) -> Result<()>;
 
-    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
-    /// lists the host's libomptarget.
-    fn obtain(&self, _wish: &Wish, _libraries: &[u8]) -> Result<Range<u64>> {
-        Err(no_accelerator())
+    /// What only an accelerator does.
+    fn accelerator(&self) -> Result<&dyn Accelerator> {
+        Err(Error::new("this device is no accelerator"))
     }
-
-    /// Keeps these addresses free in this process, which other devices of the job have.
-    fn avoid(&self, _taken: &mut dyn Iterator<Item = Range<u64>>) {}
 
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
@@ -168,14 +164,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Loads what images will need, given the host's list of libraries.
     fn preload(&self, _libraries: &[u8]) {}
-
-    /// Announces an entry of an image that will be loaded.
-    fn announce(&self, _image: u32, _entry: Entry) {}
-
-    /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
-    fn address(&self, _image: u32, _name: &str) -> Result<u64> {
-        Err(no_accelerator())
-    }
 
     /// Loads an image and returns its base, which the host adds to the addresses in its file.
     fn load(&self, id: u32, image: &PendingImage) -> Result<u64>;
@@ -238,8 +226,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn start_anew(&self) {}
 }
 
-fn no_accelerator() -> Error {
-    Error::new("this device is no accelerator")
+/// A backend that chooses addresses itself.
+pub(crate) trait Accelerator {
+    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
+    /// lists the host's libomptarget.
+    fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
+
+    /// Keeps these addresses free in this process, which other devices of the job have.
+    fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>);
+
+    /// Announces an entry of an image that will be loaded.
+    fn announce(&self, image: u32, entry: Entry);
+
+    /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
+    fn address(&self, image: u32, name: &str) -> Result<u64>;
 }
 
 #[cfg(test)]

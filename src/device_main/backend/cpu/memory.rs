@@ -35,7 +35,7 @@ impl Memory {
             unsafe { mapping::unmap(old.start, old.end - old.start) };
         }
         mapping::map_at(at, len, libc::PROT_READ | libc::PROT_WRITE, None)
-            .map_err(|e| e.context(format_args!("can't map {len} bytes at {at:#x}")))?;
+            .map_err(|e| Error::from(e).context(format_args!("can't map {len} bytes at {at:#x}")))?;
         // Large pages cause fewer TLB misses in kernels, and MPI has fewer pages to look up when it copies
         // between processes. If this fails, pages stay small.
         // SAFETY: the range was just mapped.

@@ -42,7 +42,10 @@ impl Avoided {
 /// Reserves what is free of a range, but for small parts beside what this process has there.
 fn avoid(range: Range<u64>) {
     let len = range.end - range.start;
-    if mapping::map_at(range.start, len, libc::PROT_NONE, None).is_err() && len > SMALL {
+    let reserved = mapping::map_at(range.start, len, libc::PROT_NONE, None);
+    // Any other error, such as a limit of the address space, is one for each part, too.
+    let is_taken = reserved.is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST));
+    if is_taken && len > SMALL {
         let middle = (range.start + len / 2) & !(PAGE - 1);
         avoid(range.start..middle);
         avoid(middle..range.end);
@@ -74,8 +77,15 @@ impl Arena {
 /// A block, and the whole pages in it. Tries smaller ones unless the size is exact.
 fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
     let mut len = wish.len;
+    let mut is_reduced = wish.exact;
     loop {
         if let Some(block) = runtime.alloc(len + PAGE) {
+            if !std::mem::replace(&mut is_reduced, true) && len < wish.len {
+                // That is about all there is, and kernels need some of it.
+                runtime.free(block);
+                len = (len - len / 8) & !(PAGE - 1);
+                continue;
+            }
             let start = block.next_multiple_of(PAGE);
             return Ok((block, start..start + len));
         }

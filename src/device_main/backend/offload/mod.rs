@@ -13,7 +13,7 @@ mod said;
 pub(crate) mod visible;
 
 use super::cpu::{crash, image};
-use super::{Backend, Copies, Entry, Fault, Launch, Target, Wish};
+use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Target, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, elf};
@@ -127,11 +127,7 @@ impl Offload {
     }
 }
 
-impl Backend for Offload {
-    unsafe fn start(&self, _: u64, _: u64) -> Result<()> {
-        Err(Error::new("the accelerator chooses where its memory is"))
-    }
-
+impl Accelerator for Offload {
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
         self.avoid(&mut wish.taken.iter().cloned());
         let runtime = match self.runtime.get() {
@@ -145,6 +141,7 @@ impl Backend for Offload {
             }
         };
         let mut arena = self.arena.lock();
+        self.loaded.write().arena = 0..0;
         arena.obtain(runtime, wish)?;
         self.loaded.write().arena = arena.range.clone();
         Ok(arena.range.clone())
@@ -152,6 +149,26 @@ impl Backend for Offload {
 
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
         self.avoided.lock().add(taken);
+    }
+
+    fn announce(&self, image: u32, entry: Entry) {
+        self.announced.lock().entry(image).or_default().push(entry);
+    }
+
+    fn address(&self, image: u32, name: &str) -> Result<u64> {
+        let loaded = self.loaded.read();
+        let place = loaded.images.get(&image).and_then(|image| image.places.get(name));
+        place.map(|place| place.at).ok_or_else(|| Error::new(format!("the image has no {name} on the accelerator")))
+    }
+}
+
+impl Backend for Offload {
+    fn accelerator(&self) -> Result<&dyn Accelerator> {
+        Ok(self)
+    }
+
+    unsafe fn start(&self, _: u64, _: u64) -> Result<()> {
+        Err(Error::new("the accelerator chooses where its memory is"))
     }
 
     /// An accelerator's memory is in use or free; no part of a block can be given back.
@@ -189,16 +206,6 @@ impl Backend for Offload {
     fn target(&self) -> Target {
         // Known only once there is memory.
         Target { machine: self.runtime.get().map_or(0, |runtime| runtime.machine), architecture: None }
-    }
-
-    fn announce(&self, image: u32, entry: Entry) {
-        self.announced.lock().entry(image).or_default().push(entry);
-    }
-
-    fn address(&self, image: u32, name: &str) -> Result<u64> {
-        let loaded = self.loaded.read();
-        let place = loaded.images.get(&image).and_then(|image| image.places.get(name));
-        place.map(|place| place.at).ok_or_else(|| Error::new(format!("the image has no {name} on the accelerator")))
     }
 
     fn load(&self, id: u32, pending: &PendingImage) -> Result<u64> {

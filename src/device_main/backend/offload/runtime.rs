@@ -348,11 +348,13 @@ fn open(list: &[u8]) -> Result<(Library, String)> {
     open_release(release, name, path.parent())
 }
 
-/// Opens a libomptarget and the libomp beside it: in the folder where the program has it, in the usual ones, or where the
-/// loader looks.
+/// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in that where the program has it, in the
+/// usual ones, or where the loader looks.
 fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, String)> {
     let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
-    let mut folders = first.map(Path::to_path_buf).into_iter().chain(usual);
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let named: Vec<PathBuf> = std::env::split_paths(&named).filter(|folder| folder.is_absolute()).collect();
+    let mut folders = named.into_iter().chain(first.map(Path::to_path_buf)).chain(usual);
     let (omp, path) = match folders.find(|folder| folder.join(name).exists()) {
         Some(folder) => (folder.join("libomp.so.5"), folder.join(name)),
         None => (PathBuf::new(), name.into()),

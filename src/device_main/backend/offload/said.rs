@@ -6,7 +6,7 @@ use std::io::stderr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// So many bytes at the end of the file are looked at.
+/// Bytes at the end of the file that are searched.
 const TAIL: u64 = 4096;
 /// Advice that libomptarget adds to each error.
 const ADVICE: [&str; 2] = ["Consult https://", "Source location information"];
@@ -26,10 +26,10 @@ pub(super) fn lately() -> String {
 /// Lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …`, `"PluginInterface" error: …`.
 fn errors_in(text: &str) -> String {
     let error = |line: &str| {
-        let (who, what) = line.split_once("error")?;
-        let is_name = who.len() < 40 && who.trim_end().split(' ').count() <= 3;
+        let (source, what) = line.split_once("error")?;
+        let is_name = source.len() < 40 && source.trim_end().split(' ').count() <= 3;
         let what = what.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).strip_prefix(": ")?;
-        let is_known = is_name && !who.is_empty() && !ADVICE.iter().any(|advice| what.starts_with(advice));
+        let is_known = is_name && !source.is_empty() && !ADVICE.iter().any(|advice| what.starts_with(advice));
         is_known.then(|| what.trim_end().to_string())
     };
     let errors: Vec<String> = text.lines().filter_map(error).collect();

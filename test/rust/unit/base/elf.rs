@@ -42,15 +42,17 @@ fn refuses_another_machine_and_text() {
 fn images_of_accelerators_are_found() {
     let mut program = own_file();
     program.resize(program.len().next_multiple_of(8), 0);
-    assert!(!has_accelerator_image(&program));
+    assert!(!is_for_accelerators(&program));
     for machine in ACCELERATORS {
         let image = empty(machine);
         assert!(check_machine(&image, machine).is_ok() && check_machine(&image, MACHINE).is_err());
         // Not a program with such an image, but the image.
-        assert!(!has_accelerator_image(&image));
-        assert!(has_accelerator_image(&[&program[..], &image, b"more"].concat()));
+        assert!(!is_for_accelerators(&image));
+        assert!(is_for_accelerators(&[&program[..], &image, b"more"].concat()));
+        // Processors can execute such a program, too.
+        assert!(!is_for_accelerators(&[&program[..], &image, &empty(MACHINE)[..], b"more"].concat()));
     }
-    assert!(!has_accelerator_image(&[&program[..], &empty(MACHINE), b"more"].concat()));
+    assert!(!is_for_accelerators(&[&program[..], &empty(MACHINE), b"more"].concat()));
 }
 
 proptest! {

@@ -26,7 +26,7 @@ fn a_record_survives_the_wire() {
     };
     let doorbell = Hello { doorbell: (8, 9), cores: vec![0, 1, 5], ..numbers };
     let text = |text: &str| text.to_string();
-    let processor = node::Processor { vendor: text("Somebody"), name: text("A processor"), megahertz: 10 };
+    let processor = node::Processor { machine: 9, vendor: text("Somebody"), name: text("A processor"), megahertz: 10 };
     let mut h = Hello { host: text("a"), processor, ..doorbell };
     assert_eq!(Hello::decode(&h.encode()).unwrap(), h);
     h.host = "ä".repeat(100);
@@ -80,9 +80,10 @@ fn jobs_that_do_not_work_say_why() {
     };
     says(&[d.clone(), d.clone()], "no program");
     says(&[h.clone(), d.clone(), h.clone()], "2 programs share the devices, but there are only 1");
-    says(&[Hello { machine: 21, ..d.clone() }, h.clone()], "ELF machine 21");
+    let other_processor = node::Processor { machine: 21, ..d.processor.clone() };
+    says(&[Hello { processor: other_processor.clone(), ..d.clone() }, h.clone()], "ELF machine 21");
     // An accelerator's node may have another processor.
-    let other = Hello { machine: 21, backend: Backend::Offload, ..d.clone() };
+    let other = Hello { processor: other_processor, backend: Backend::Offload, ..d.clone() };
     assert!(verdict(&[other.clone(), h.clone()]).is_ok());
     says(&[Hello { page_size: 65536, ..other }, h.clone()], "page size 65536");
     says(&[Hello { page_size: 65536, ..d.clone() }, h], "page size 65536");
