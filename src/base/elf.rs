@@ -3,7 +3,8 @@
 
 use super::{Error, Result};
 use goblin::elf::Elf;
-use goblin::elf::program_header::{PF_W, PF_X, PT_GNU_RELRO, PT_LOAD};
+use goblin::elf::dynamic::{DT_RELACOUNT, DT_SYMBOLIC};
+use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD};
 use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
@@ -175,6 +176,20 @@ fn strings(list: &[&str]) -> Vec<String> {
 pub(crate) fn map(path: &Path) -> Result<Mmap> {
     // SAFETY: a program or library in use; whoever truncates it kills all its users anyway.
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
+}
+
+/// Makes the loader bind a shared object's references to its own symbols first (`DT_SYMBOLIC`), not to those of another
+/// copy that is global. Takes the place of a hint to the loader, how many relocations are relative; does nothing to a
+/// file without that.
+pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
+    let Ok(elf) = Elf::parse(file) else { return };
+    let header = elf.program_headers.iter().find(|header| header.p_type == PT_DYNAMIC);
+    let hint = elf.dynamic.as_ref().and_then(|dynamic| dynamic.dyns.iter().position(|d| d.d_tag == DT_RELACOUNT));
+    let (Some(header), Some(hint)) = (header, hint) else { return };
+    let start = (header.p_offset as usize).saturating_add(hint * size_of::<[u64; 2]>());
+    let Some(entry) = file.get_mut(start..).and_then(|entry| entry.first_chunk_mut::<16>()) else { return };
+    entry.fill(0);
+    entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
 }
 
 /// True if a program's file contains the ELF image of an accelerator, and none for processors.

@@ -6,6 +6,7 @@
 
 use crate::base::Result;
 use crate::base::sync::RwLock;
+use crate::sys::process::Mappings;
 use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;
 use std::ops::Range;
@@ -81,11 +82,13 @@ impl AddressMap {
         self.images.read().iter().find(|(range, _)| range.contains(&address)).map(|&(_, device)| device)
     }
 
-    /// What other devices have at addresses that this process did not choose, as far as it fits into a message.
+    /// What this process has, and other devices at addresses that this process did not choose, as far as it fits into a
+    /// message.
     pub(crate) fn of_others(&self, device: usize) -> Vec<Range<u64>> {
         const MOST: usize = MESSAGE_MAX / 2 / size_of::<Range<u64>>();
         let images = self.images.read();
-        images.iter().filter(|(_, owner)| *owner != device).map(|(range, _)| range.clone()).take(MOST).collect()
+        let of_devices = images.iter().filter(|(_, owner)| *owner != device).map(|(range, _)| range.clone());
+        of_devices.chain(Mappings::now().accessible()).take(MOST).collect()
     }
 
     /// A device with an arena or image in this range.

@@ -30,18 +30,56 @@ impl Mappings {
     /// The path of the file that is mapped at an address, or of a file that has replaced it.
     pub(crate) fn file_at(&self, address: usize) -> Option<PathBuf> {
         let mut files = self.0.split(|b| *b == b'\n').filter_map(mapped_file);
-        files.find(|(range, _)| range.contains(&address)).map(|(_, path)| path)
+        files.find(|(range, _)| range.contains(&(address as u64))).map(|(_, path)| path)
+    }
+
+    /// The addresses of what can be accessed, ascending; neighbors are one range.
+    pub(crate) fn accessible(&self) -> Vec<Range<u64>> {
+        /// Between neighbors, such as the guard page of a stack.
+        const GAP: u64 = 64 << 10;
+        let is_accessible = |line: &&[u8]| !line.windows(6).any(|part| part == b" ---p ");
+        let mut all: Vec<Range<u64>> = Vec::new();
+        for range in self.0.split(|b| *b == b'\n').filter(is_accessible).filter_map(addresses) {
+            match all.last_mut() {
+                Some(last) if range.start <= last.end.saturating_add(GAP) => last.end = range.end,
+                _ => all.push(range),
+            }
+        }
+        all
+    }
+
+    /// The parts of a range where nothing is mapped.
+    pub(crate) fn free_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let (mut free, mut at) = (Vec::new(), range.start);
+        for mapped in self.0.split(|b| *b == b'\n').filter_map(addresses) {
+            if mapped.start >= range.end {
+                break;
+            }
+            if mapped.start > at {
+                free.push(at..mapped.start);
+            }
+            at = at.max(mapped.end);
+        }
+        if at < range.end {
+            free.push(at..range.end);
+        }
+        free
     }
 }
 
-/// Addresses and file of a line of `/proc/…/maps`, if a file is mapped there.
-fn mapped_file(line: &[u8]) -> Option<(Range<usize>, PathBuf)> {
-    let path = &line[line.iter().position(|b| *b == b'/')?..];
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+/// The addresses of a line of `/proc/…/maps`.
+fn addresses(line: &[u8]) -> Option<Range<u64>> {
     let range = std::str::from_utf8(line.split(|b| *b == b' ').next()?).ok()?;
     let (start, end) = range.split_once('-')?;
-    let number = |digits| usize::from_str_radix(digits, 16).ok();
-    Some((number(start)?..number(end)?, path_of(&unescaped(path, b"\n"))))
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(number(start)?..number(end)?)
+}
+
+/// Addresses and file of a line of `/proc/…/maps`, if a file is mapped there.
+fn mapped_file(line: &[u8]) -> Option<(Range<u64>, PathBuf)> {
+    let path = &line[line.iter().position(|b| *b == b'/')?..];
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    Some((addresses(line)?, path_of(&unescaped(path, b"\n"))))
 }
 
 /// A name without the octal escapes (`\012`) that the kernel writes for these characters.

@@ -5,6 +5,7 @@ use super::runtime::Runtime;
 use crate::base::{Error, Result};
 use crate::device_main::backend::Wish;
 use crate::sys::mapping;
+use crate::sys::process::Mappings;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -12,8 +13,6 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 /// The smallest arena.
 const LEAST: u64 = 1 << 20;
-/// Parts of this size are not reserved if something is there.
-const SMALL: u64 = 1 << 20;
 /// How often to allocate at other addresses.
 const TRIES: usize = 8;
 
@@ -29,26 +28,18 @@ pub(super) struct Arena {
 pub(super) struct Avoided(HashSet<(u64, u64)>);
 
 impl Avoided {
-    /// Reserves addresses so that the loader takes none of them, nor the driver, if they are addresses of processes to it.
+    /// Reserves what is free of these addresses, so that the loader takes none of them, nor the driver, if they are
+    /// addresses of processes to it.
     pub fn add(&mut self, taken: impl Iterator<Item = Range<u64>>) {
-        for range in taken.filter(|range| range.start < range.end) {
-            if self.0.insert((range.start, range.end)) {
-                avoid(range);
-            }
+        let new: Vec<_> = taken.filter(|range| self.0.insert((range.start, range.end))).collect();
+        if new.is_empty() {
+            return;
         }
-    }
-}
-
-/// Reserves what is free of a range, but for small parts beside what this process has there.
-fn avoid(range: Range<u64>) {
-    let len = range.end - range.start;
-    let reserved = mapping::map_at(range.start, len, libc::PROT_NONE, None);
-    // Any other error, such as a limit of the address space, is one for each part, too.
-    let is_taken = reserved.is_err_and(|e| e.raw_os_error() == Some(libc::EEXIST));
-    if is_taken && len > SMALL {
-        let middle = (range.start + len / 2) & !(PAGE - 1);
-        avoid(range.start..middle);
-        avoid(middle..range.end);
+        let mappings = Mappings::now();
+        for free in new.into_iter().flat_map(|range| mappings.free_in(range)) {
+            // If this fails, a later image may have to move.
+            let _ = mapping::map_at(free.start, free.end - free.start, libc::PROT_NONE, None);
+        }
     }
 }
 

@@ -227,7 +227,11 @@ impl Backend for Offload {
             }
         }
         // SAFETY: nothing writes to the file any more.
-        let file = unsafe { MmapOptions::new().len(bytes.len()).map_copy_read_only(&pending.file)? };
+        let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
+        if runtime.machine == elf::MACHINE {
+            // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
+            elf::prefer_own_symbols(&mut file);
+        }
         let image = Image { file: Box::leak(Box::new(file)), entries, places: HashMap::new(), moves: 0 };
         self.insert(id, register(runtime, image)?);
         Ok(0)

@@ -55,6 +55,17 @@ fn images_of_accelerators_are_found() {
     assert!(!is_for_accelerators(&[&program[..], &empty(MACHINE), b"more"].concat()));
 }
 
+#[test]
+fn own_symbols_are_preferred() {
+    let mut file = own_file();
+    prefer_own_symbols(&mut file);
+    let tags: Vec<u64> = Elf::parse(&file).unwrap().dynamic.unwrap().dyns.iter().map(|d| d.d_tag).collect();
+    assert!(tags.contains(&DT_SYMBOLIC) && !tags.contains(&DT_RELACOUNT));
+    let mut other = b"no ELF file".to_vec();
+    prefer_own_symbols(&mut other);
+    assert_eq!(other, b"no ELF file");
+}
+
 proptest! {
     /// Damage anywhere in the headers gives an error or a sane image, never a panic.
     #[test]
@@ -66,5 +77,6 @@ proptest! {
         if let Ok(image) = Image::parse(&bytes, MACHINE) {
             prop_assert!(image.span.start < image.span.end);
         }
+        prefer_own_symbols(&mut bytes);
     }
 }

@@ -42,6 +42,24 @@ fn files_are_found_by_address() {
 }
 
 #[test]
+fn neighbors_among_mappings_are_one_range() {
+    let maps = "1000-3000 r-xp 00000000 08:01 7                          /usr/lib/a.so\n\
+                3000-4000 ---p 00000000 00:00 0 \n\
+                5000-6000 rw-p 00000000 00:00 0                          [heap]\n\
+                100000-200000 ---p 00000000 00:00 0 \n\
+                300000-301000 rw-p 00000000 00:00 0 \n\
+                damage\n";
+    let maps = Mappings(maps.into());
+    assert_eq!(maps.accessible(), [0x1000..0x6000, 0x30_0000..0x30_1000]);
+    assert_eq!(
+        maps.free_in(0x2000..0x30_2000),
+        [0x4000..0x5000, 0x6000..0x10_0000, 0x20_0000..0x30_0000, 0x30_1000..0x30_2000]
+    );
+    assert_eq!(maps.free_in(0x1000..0x4000), []);
+    assert_eq!(maps.free_in(0..0x1000).first(), Some(&(0..0x1000)));
+}
+
+#[test]
 fn this_code_is_in_the_programs_file() {
     let path = Mappings::now().file_at(this_code_is_in_the_programs_file as *const () as usize);
     assert_eq!(path, std::fs::read_link(EXECUTABLE).ok());
