@@ -19,9 +19,7 @@ use std::sync::Arc;
 
 /// Sizes of the copies to a device, and from one, that this process makes itself where it can: smaller ones cost less
 /// in a message, which is sent anyway; MPI is as fast for larger ones, and the device touches its memory first (NUMA).
-const DIRECT_TO: Range<u64> = 8193..DIRECT_END;
-const DIRECT_FROM: Range<u64> = 4097..DIRECT_END;
-const DIRECT_END: u64 = (64 << 10) + 1;
+const DIRECT: Range<u64> = (8 << 10) + 1..(64 << 10) + 1;
 
 pub(crate) struct Memory {
     queues: Arc<Queues>,
@@ -179,8 +177,7 @@ impl Memory {
             let what = if to_device { "write to" } else { "read from" };
             return self.copy_unknown(queue, what, device, size, piece);
         }
-        let directly = if to_device { DIRECT_TO } else { DIRECT_FROM };
-        if directly.contains(&size)
+        if DIRECT.contains(&size)
             && let Some(pid) = self.direct(queue)
         {
             let len = size as usize;
@@ -328,7 +325,7 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if size < DIRECT_END
+        if size < DIRECT.end
             && let (Some(source), Some(target)) = (self.direct(queue), other.direct(queue))
         {
             let mut bytes = vec![0; size as usize];
