@@ -11,7 +11,7 @@ const TAIL: u64 = 4096;
 /// Advice that libomptarget adds to each error.
 const ADVICE: [&str; 2] = ["Consult https://", "Source location information"];
 
-/// The last errors in one line, to be appended to another; empty if there is none.
+/// The last errors in one line, to be appended to another; empty if nothing is found.
 pub(super) fn lately() -> String {
     let Ok(file) = stderr().as_fd().try_clone_to_owned().map(File::from) else { return String::new() };
     let end = file.metadata().map_or(0, |file| file.len());
