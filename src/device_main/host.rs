@@ -47,10 +47,10 @@ impl Host {
         self.rank == rank
     }
 
-    /// True if the host waits on the calling thread's core.
+    /// True if the host runs on this node, and this process is not a worker.
     #[inline]
-    pub fn shares_core(&self, core: u16) -> bool {
-        core == node::current_core() && self.process.is_some()
+    pub fn is_near(&self) -> bool {
+        self.process.is_some()
     }
 
     pub fn backoff(&self) -> Backoff<'_> {

@@ -12,6 +12,7 @@ mod loader;
 mod output;
 mod parts;
 mod pending_image;
+mod placement;
 mod pool;
 pub(crate) mod process;
 mod receiver_token;

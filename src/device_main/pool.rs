@@ -12,12 +12,12 @@
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
 //! and the receiver passes it on, at the latest with the next kernel.
 
+use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
 use crate::base::Error;
 use crate::base::limits::THREADS;
 use crate::base::lock::{Mutex, order};
-use crate::sys::node;
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +34,6 @@ const LOOKS: u32 = 200;
 /// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or
 /// for some milliseconds if a message is ready.
 const CLAIM_LOOKS: (u32, u32) = (5000, 10);
-/// Minimum time between two moves of a thread off the core that it shares with the host.
-const LEAVE: Duration = Duration::from_millis(1);
 
 /// The threads of a device, and the messages that are ready for any of them.
 #[derive(Default)]
@@ -58,8 +56,6 @@ pub(super) struct Pool {
     away: AtomicUsize,
     /// A message that goes to another thread with the token.
     passed_on: Mutex<Option<Box<Work>>, { order::LEAF }>,
-    /// When a thread last left the host's core.
-    left: Mutex<Option<Instant>, { order::LEAF }>,
 }
 
 /// The calling thread as one of the pool.
@@ -73,6 +69,13 @@ pub(super) struct Me {
     wants: bool,
     /// It claims the token.
     claims: bool,
+    pub place: Placement,
+}
+
+impl Me {
+    fn new(slot: usize, receiving: bool) -> Me {
+        Me { slot, receiving, was_long: false, wants: false, claims: false, place: Placement::new() }
+    }
 }
 
 pub(super) trait Serve: Send + Sync + 'static {
@@ -112,8 +115,7 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     pool.idle_threads.fetch_add(1, Ordering::Relaxed);
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
-        let (server, mut me) =
-            (server_of_thread, Me { slot, receiving: false, was_long: false, wants: false, claims: false });
+        let (server, mut me) = (server_of_thread, Me::new(slot, false));
         server.begin(slot);
         server.pool().begun.fetch_add(1, Ordering::Release);
         server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
@@ -177,7 +179,7 @@ impl Pool {
         self.threads.store(1, Ordering::Relaxed);
         self.begun.store(1, Ordering::Relaxed);
         self.home.store(0, Ordering::Relaxed);
-        Me { slot: 0, receiving: true, was_long: false, wants: false, claims: false }
+        Me::new(0, true)
     }
 
     /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
@@ -293,17 +295,18 @@ impl Pool {
     /// Watches the receiver. True if this thread took the token, false if there is work.
     fn watch(&self) -> bool {
         self.token.begin_watch();
-        let (mut last, mut since) = (0, Instant::now());
+        // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
+        let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
             if !self.none_ready() && self.idle_threads.load(Ordering::Relaxed) > 1 {
                 return false;
             }
             let state = self.token.look();
-            if state != last {
-                (last, since) = (state, Instant::now());
+            if last != Some(state) {
+                (last, since) = (Some(state), Some(Instant::now()));
             } else if self.take_over(state) {
                 return true;
-            } else if since.elapsed() > REST {
+            } else if since.is_none_or(|since| since.elapsed() > REST) {
                 self.token.rest(state, || self.none_ready());
                 continue;
             }
@@ -360,18 +363,6 @@ impl Pool {
         // SeqCst pairs with `ReceiverToken::rest`: the watcher must not sleep while something is ready.
         self.ready_len.store(ready.len(), Ordering::SeqCst);
         result
-    }
-
-    /// Leaves a core to the host, which waits there. Two threads that poll for each other on one core
-    /// look busy to the scheduler, which may leave them there for seconds.
-    #[cold]
-    pub fn leave_core(&self, core: u16) {
-        let mut left = self.left.lock();
-        if left.is_none_or(|left| left.elapsed() > LEAVE) {
-            *left = Some(Instant::now());
-            drop(left);
-            node::leave_core(core);
-        }
     }
 
     /// Keeps all threads but the calling one idle while the value lives; `None` if there is work.

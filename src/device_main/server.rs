@@ -121,14 +121,11 @@ impl<B: Backend> Server<B> {
 
     /// Schedules a message, or executes it if it concerns the whole device.
     fn arrived(&self, from: usize, message: Vec<u8>) -> Result<Option<Box<Work>>> {
-        let Parts { host, pool, trace, .. } = &*self.parts;
+        let Parts { host, trace, .. } = &*self.parts;
         if !host.is(from) {
             return Err(Error::new("it is not this device's host"));
         }
         let mut work = Work::new(message, host.link().buffer(), trace.message())?;
-        if host.shares_core(work.head.core) {
-            pool.leave_core(work.head.core);
-        }
         if work.head.queue != 0 {
             if let Some(failure) = self.checkpoint.as_ref().and_then(|c| c.failure()) {
                 work.fail(failure.clone());
@@ -180,6 +177,19 @@ impl<B: Backend> Server<B> {
         Ok(())
     }
 
+    /// Executes a message on a core that goes with the host's; true if messages are long.
+    #[inline]
+    fn execute_placed(&self, me: &mut Me, work: Box<Work>) -> bool {
+        if !self.parts.host.is_near() {
+            self.execute(me, work);
+            return false;
+        }
+        let core = work.head.core;
+        let begin = me.place.begin(core);
+        self.execute(me, work);
+        me.place.end(core, begin)
+    }
+
     fn end(&self) -> ! {
         let Parts { host, backend, loader, output, .. } = &*self.parts;
         output::try_flush_stdio();
@@ -217,6 +227,8 @@ impl<B: Backend> Serve for Server<B> {
         let mut looks = 0u32;
         if std::mem::take(&mut me.was_long) {
             backoff.give_way();
+        } else {
+            me.place.interrupt();
         }
         if let Some(work) = pool.passed_on() {
             self.execute(me, work);
@@ -235,8 +247,8 @@ impl<B: Backend> Serve for Server<B> {
                 if pool.has_idle_thread() || !work.may_take_long() || self.interpreter.is_lost() {
                     // First: no doorbell may ring for a thread that is in a kernel.
                     backoff.reset();
-                    self.execute(me, work);
-                    if std::mem::take(&mut me.was_long) {
+                    let is_long = self.execute_placed(me, work);
+                    if std::mem::take(&mut me.was_long) || is_long {
                         // The team of a kernel still spins on the other cores.
                         backoff.give_way();
                     }
@@ -263,6 +275,9 @@ impl<B: Backend> Serve for Server<B> {
             if pool.stands_in() {
                 // The other thread's kernel may use all cores.
                 backoff.give_way();
+            }
+            if backoff.will_sleep(host.link().has_bulk()) {
+                me.place.interrupt();
             }
             pool.pause(me, || backoff.pause(host.link().has_bulk()));
             if !me.receiving {

@@ -39,7 +39,7 @@ const BULK_PATIENCE: Duration = Duration::from_millis(10);
 const GIVING_WAY: u32 = 10;
 
 /// A wait of at least this many polls, or longer than this time, was probably for a kernel, which may need all cores.
-const LONG: (u32, Duration) = (200, Duration::from_micros(20));
+const LONG: (u32, Duration) = (200, Duration::from_micros(5));
 
 /// One wait for an event.
 #[derive(Debug)]

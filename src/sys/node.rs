@@ -4,8 +4,8 @@
 use super::{cgroup, process};
 use crate::base::{Error, Result, elf};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::fs::File;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::fs::{DirEntry, File};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 pub(crate) fn host_name() -> String {
@@ -128,15 +128,39 @@ pub(crate) fn current_core() -> u16 {
     u16::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// Moves the calling thread to another core, if it may use another one.
-pub(crate) fn leave_core(core: u16) {
-    let Ok(mine) = sched_getaffinity(None) else { return };
+/// Moves a thread of this process, or the calling one, to another core, if it may use another one.
+pub(crate) fn leave_core(thread: Option<Pid>, core: u16) {
+    let Ok(mine) = sched_getaffinity(thread) else { return };
     let mut others = mine;
     if usize::from(core) < CpuSet::MAX_CPU {
         others.unset(core.into());
     }
     if others.count() > 0 {
-        let _ = sched_setaffinity(None, &others);
+        let _ = sched_setaffinity(thread, &others);
+        let _ = sched_setaffinity(thread, &mine);
+    }
+}
+
+/// The threads of this process that run on this core, or wait for it.
+pub(crate) fn threads_on(core: u16) -> Vec<Pid> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let runs =
+        |thread: &DirEntry| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| runs_on(&stat, core));
+    threads.filter(runs).filter_map(|thread| Pid::from_raw(thread.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// True if the text of a `/proc/…/stat` is that of a thread that runs on this core, or waits for it.
+fn runs_on(stat: &str, core: u16) -> bool {
+    // The name may contain anything.
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.next() == Some("R") && fields.nth(35).is_some_and(|last| last.parse() == Ok(core))
+}
+
+/// Moves the calling thread to this core, if it may use it.
+pub(crate) fn join_core(core: u16) {
+    let Ok(mine) = sched_getaffinity(None) else { return };
+    if usize::from(core) < CpuSet::MAX_CPU && mine.is_set(core.into()) {
+        bind(&[core]);
         let _ = sched_setaffinity(None, &mine);
     }
 }
