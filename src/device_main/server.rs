@@ -7,6 +7,7 @@
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
+use super::home::{Answer, Answers, Home};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -42,6 +43,7 @@ pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
+    answers: Answers,
     /// The reply to the shutdown command.
     shutdown_reply: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     /// Set if this process can be checkpointed.
@@ -61,7 +63,10 @@ impl<B: Backend> Server<B> {
         let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
         let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace });
         let interpreter = Interpreter::new(parts.clone(), kernel_time);
-        Arc::new(Server { parts, inbox: Mutex::default(), interpreter, shutdown_reply: Mutex::default(), checkpoint })
+        let (inbox, answers, shutdown_reply) = Default::default();
+        let server = Arc::new(Server { parts, inbox, interpreter, answers, shutdown_reply, checkpoint });
+        server.parts.backend.connect(server.clone());
+        server
     }
 
     #[cfg(test)]
@@ -166,6 +171,11 @@ impl<B: Backend> Server<B> {
                 }
                 Command::Shutdown => ends = true,
                 Command::Printed { bytes } => output.acknowledge(bytes),
+                Command::Pages { at, more, bytes } => {
+                    self.answers.arrive(Answer::Pages { at, more, bytes: bytes.0.to_vec() })
+                }
+                Command::Function { name } => self.answers.arrive(Answer::Function(name.text())),
+                Command::Refuse { why } => self.answers.arrive(Answer::Refused(why.text())),
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
         }
@@ -198,6 +208,51 @@ impl<B: Backend> Server<B> {
         // MPI unloads libraries when it ends; no other thread may be loading one then.
         let _loading = loader.hold_loading();
         host.leave()
+    }
+}
+
+impl<B: Backend> Home for Server<B> {
+    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::fetch(&mut message, at, len);
+        host.send(message);
+        let mut result = Ok(());
+        loop {
+            match self.answers.wait(|| self.drive_only())? {
+                // After an error the rest of the answer must be taken too.
+                Answer::Pages { at, bytes, more } => {
+                    result = result.and_then(|()| piece(at, &bytes));
+                    if !more {
+                        return result;
+                    }
+                }
+                _ => return Err(Error::new("the program answers something else")),
+            }
+        }
+    }
+
+    fn function(&self, at: u64) -> Result<String> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::find(&mut message, at);
+        host.send(message);
+        match self.answers.wait(|| self.drive_only())? {
+            Answer::Function(name) => Ok(name),
+            _ => Err(Error::new("the program answers something else")),
+        }
+    }
+
+    fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::begin_changed(&mut message, seq);
+        write(&mut message);
+        host.send(message);
+        // So that not more than a few messages are in memory at a time.
+        while !host.link().is_flushed() {
+            self.drive_only();
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod tags;
 mod trace;
 mod transfer;
 mod unawaited;
+pub(crate) mod unified;
 mod wait;
 
 use crate::base::lock::{Mutex, order};

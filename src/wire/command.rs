@@ -107,6 +107,13 @@ wire_format! {
         Address { image: u32, name: Bytes<'a> } = 24,
         /// Runs a kernel of an accelerator with these arguments in this shape.
         LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
+        /// A part of the answer to [`super::reply::Reply::Fetch`]: bytes of the program's memory, which begin and end
+        /// with pages. The last part has no `more` behind it.
+        Pages { at: u64, more: bool, bytes: Bytes<'a> } = 27,
+        /// The answer to [`super::reply::Reply::Find`].
+        Function { name: Bytes<'a> } = 28,
+        /// The answer to either: there is no such thing, or regions may not use it.
+        Refuse { why: Bytes<'a> } = 29,
     }
 }
 

@@ -195,6 +195,12 @@ impl Image {
         self.parsed.code.iter().any(|r| self.at(r).contains(&address))
     }
 
+    /// The address of a function, if this image has it.
+    pub fn function(&self, symbol: &str) -> Option<u64> {
+        let at = self.base.wrapping_add(self.parsed.symbols.get(symbol)?.value);
+        self.has_code(at).then_some(at)
+    }
+
     pub fn kernels(&self) -> impl Iterator<Item = (u64, &str)> {
         let kernels = self.parsed.symbols.iter().filter(|(name, _)| name.starts_with("__omp_offloading_"));
         kernels.map(|(name, symbol)| (self.base.wrapping_add(symbol.value), name.as_str()))

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The pages of the program that this process has, at the program's addresses.
+//!
+//! They are shared mappings of a file in memory whose offsets are the addresses, so that neighbors are one mapping: a
+//! process has 65,530 at most. A page is written to the file before it is mapped: no thread sees it half fetched.
+
+use super::ahead::{Ahead, LEAST};
+use super::diff::{changed_bytes, changed_words};
+use super::ranges::Ranges;
+use crate::base::{Error, Result};
+use crate::device_main::home::Home;
+use crate::sys::{mapping, node};
+use crate::wire::MESSAGE_MAX;
+use crate::wire::reply::Changes;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+const PAGE: u64 = 4096;
+/// The file's length: all addresses of a process.
+const ADDRESSES: u64 = 1 << 47;
+/// Most bytes of one change: its new and its old bytes go into one message.
+const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
+/// With more mappings than this, pages are made writable, or fetched, in larger pieces.
+const MANY: usize = 10_000;
+
+pub(super) struct Pages {
+    file: File,
+    mapped: Ranges,
+    writable: Ranges,
+    /// What the writable pages held when they were fetched, by the address of each piece.
+    old: BTreeMap<u64, Vec<u8>>,
+    reads: Ahead,
+    writes: Ahead,
+}
+
+impl Pages {
+    pub fn new() -> Result<Pages> {
+        let file = node::memfd(c"omptarget-mpi-pages", 0)?;
+        file.set_len(ADDRESSES)?;
+        let (mapped, writable, old, reads, writes) = Default::default();
+        Ok(Pages { file, mapped, writable, old, reads, writes })
+    }
+
+    pub fn make_accessible(&mut self, home: &dyn Home, address: u64, to_write: bool) -> Result<()> {
+        let page = address & !(PAGE - 1);
+        if self.mapped.around(page).is_none() {
+            self.fetch(home, page)?;
+        }
+        if to_write && self.writable.around(page).is_none() {
+            self.make_writable(page)?;
+        }
+        Ok(())
+    }
+
+    /// Fetches a page, and others with it.
+    fn fetch(&mut self, home: &dyn Home, page: u64) -> Result<()> {
+        let wanted = self.mapped.gap(page, &self.reads.around(page));
+        let got = match self.fetch_range(home, wanted.clone()) {
+            Ok(got) if got.contains(&page) => got,
+            // The program has nothing somewhere before the page.
+            _ if wanted.start < page => self.fetch_range(home, page..wanted.end)?,
+            other => other?,
+        };
+        self.reads.note(page, got);
+        Ok(())
+    }
+
+    /// Fetches what the program has from the start of a range on.
+    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>) -> Result<Range<u64>> {
+        let mut end = range.start;
+        home.fetch(range.start, range.end - range.start, &mut |at, bytes| {
+            if at != end || at + bytes.len() as u64 > range.end {
+                return Err(Error::new("the program sends other memory than this device has asked for"));
+            }
+            end += bytes.len() as u64;
+            Ok(self.file.write_all_at(bytes, at)?)
+        })?;
+        mapping::map_file_at(range.start, end - range.start, libc::PROT_READ, Some(&self.file), range.start).map_err(|e| {
+            Error::from(e).context(format_args!(
+                "the program has {:#x} to {end:#x}, which this device can't map there",
+                range.start
+            ))
+        })?;
+        self.mapped.insert(range.start..end);
+        Ok(range.start..end)
+    }
+
+    /// Makes a page writable, and others with it. A copy is made first, while nothing can change them.
+    fn make_writable(&mut self, page: u64) -> Result<()> {
+        let mapped = self.mapped.around(page).ok_or(Error::Reported)?;
+        let mut wanted = self.writes.around(page);
+        if self.old.len() > MANY {
+            wanted = wanted.start & !(32 * LEAST - 1)..wanted.end.next_multiple_of(32 * LEAST);
+        }
+        let range = self.writable.gap(page, &(wanted.start.max(mapped.start)..wanted.end.min(mapped.end)));
+        let mut old = vec![0; (range.end - range.start) as usize];
+        self.file.read_exact_at(&mut old, range.start)?;
+        mapping::protect(range.start, range.end - range.start, libc::PROT_READ | libc::PROT_WRITE)?;
+        self.old.insert(range.start, old);
+        self.writable.insert(range.clone());
+        self.writes.note(page, range);
+        Ok(())
+    }
+
+    /// Sends home what differs from what was fetched, for the kernel of message `seq`. Kernels may run meanwhile: what
+    /// they write later differs the next time.
+    pub fn send_changes(&mut self, home: &dyn Home, seq: u64) -> Result<()> {
+        let mut now = Vec::new();
+        let mut outgoing = Outgoing { home, seq, pending: Vec::new() };
+        for (&at, old) in &mut self.old {
+            now.resize(old.len(), 0);
+            self.file.read_exact_at(&mut now, at)?;
+            for change in changed_words(&now, old) {
+                outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
+            }
+            std::mem::swap(old, &mut now);
+        }
+        outgoing.flush();
+        Ok(())
+    }
+
+    /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
+    pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
+        for range in self.mapped.iter().collect::<Vec<_>>() {
+            let mut end = range.start;
+            home.fetch(range.start, range.end - range.start, &mut |at, bytes| {
+                end = at + bytes.len() as u64;
+                self.take_over(at, bytes)
+            })?;
+            if end < range.end {
+                return Err(Error::new(format!(
+                    "the program has unmapped {end:#x}, which a region that still runs has used"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what differs in the program's memory now from what it was when it was fetched.
+    fn take_over(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        let mut known = vec![0; bytes.len()];
+        self.file.read_exact_at(&mut known, at)?;
+        let end = at + bytes.len() as u64;
+        let first = self.old.range(..=at).next_back().map_or(at, |(&start, _)| start);
+        for (&start, old) in self.old.range_mut(first..end) {
+            let (from, to) = (start.max(at), (start + old.len() as u64).min(end));
+            let here = from.saturating_sub(at) as usize..to.saturating_sub(at) as usize;
+            let old = old.iter_mut().skip((from - start) as usize);
+            for ((known, old), theirs) in known[here.clone()].iter_mut().zip(old).zip(&bytes[here]) {
+                if *known == *old {
+                    *old = *theirs;
+                } else {
+                    // A kernel has changed it. If the program has too, it will find the conflict.
+                    *known = *theirs;
+                }
+            }
+        }
+        for change in changed_bytes(bytes, &known) {
+            self.file.write_all_at(&bytes[change.clone()], at + change.start as u64)?;
+        }
+        Ok(())
+    }
+
+    pub fn forget(&mut self) {
+        for range in self.mapped.iter() {
+            // SAFETY: this object mapped it, and no kernel runs that could use it.
+            unsafe { mapping::unmap(range.start, range.end - range.start) };
+            let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            // If this fails, the memory stays in use until it is fetched again.
+            let _ = rustix::fs::fallocate(&self.file, hole, range.start, range.end - range.start);
+        }
+        self.mapped.clear();
+        self.writable.clear();
+        self.old.clear();
+    }
+}
+
+/// Changes on their way home, until they fill a message.
+struct Outgoing<'a> {
+    home: &'a dyn Home,
+    seq: u64,
+    pending: Vec<u8>,
+}
+
+impl Outgoing<'_> {
+    fn push(&mut self, at: u64, new: &[u8], old: &[u8]) {
+        const ROOM: usize = MESSAGE_MAX - 2 * Changes::HEAD;
+        let pieces = new.chunks(CHANGE_MAX).zip(old.chunks(CHANGE_MAX));
+        for (at, (new, old)) in (at..).step_by(CHANGE_MAX).zip(pieces) {
+            if self.pending.len() + Changes::HEAD + 2 * new.len() > ROOM {
+                self.flush();
+            }
+            Changes::push(&mut self.pending, at, new, old);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.pending.is_empty() {
+            self.home.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
+            self.pending.clear();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The symbols of the program's functions, by their addresses.
+
+use crate::base::{Error, Result, elf};
+use crate::sys::process::Mappings;
+use std::ffi::c_void;
+
+/// The symbol of the function at an address, if there is exactly one such function.
+pub(super) fn name_of(at: u64) -> Result<String> {
+    let file = Mappings::now().file_at(at as usize);
+    let (Some(file), Some(base)) = (file, load_base(at)) else {
+        return Err(Error::new(format!("a region calls {at:#x}, where the program has no function")));
+    };
+    let mapped = elf::map(&file)?;
+    let place = || format!("the program's function at {:#x} of {}", at - base, file.display());
+    let symbol = elf::function_at(&mapped, at - base).map_err(|e| e.context(place()))?;
+    symbol.ok_or_else(|| Error::new(format!("a region calls {}, which has no symbol there: declare target", place())))
+}
+
+/// What the loader has added to the addresses of the file that an address belongs to.
+fn load_base(at: u64) -> Option<u64> {
+    /// The head of glibc's `struct link_map` (link.h).
+    #[repr(C)]
+    struct LinkMap {
+        addr: u64,
+    }
+    unsafe extern "C" {
+        fn dladdr1(
+            address: *const c_void,
+            info: *mut libc::Dl_info,
+            extra: *mut *const LinkMap,
+            flags: libc::c_int,
+        ) -> libc::c_int;
+    }
+    const RTLD_DL_LINKMAP: libc::c_int = 2;
+    let mut map = std::ptr::null();
+    // SAFETY: both results are writable, and with this flag the extra one is a link map, which lives as long as the
+    // file is loaded.
+    unsafe {
+        let mut info = std::mem::zeroed();
+        let found = dladdr1(at as *const c_void, &mut info, &mut map, RTLD_DL_LINKMAP) != 0 && !map.is_null();
+        found.then(|| (*map).addr)
+    }
+}

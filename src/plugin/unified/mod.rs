@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
+//! they have changed. The waiting thread does so, between its polls.
+
+mod functions;
+mod merge;
+
+use super::connection::Connection;
+use crate::base::lock::{Mutex, order};
+use crate::base::settings;
+use crate::base::{Error, Result};
+use crate::sys::node;
+use crate::wire::command::Command;
+use crate::wire::reply::Changes;
+use crate::wire::{Bytes, MESSAGE_MAX};
+use merge::Conflict;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGE: usize = 4096;
+/// Bytes of memory in one message: whole pages.
+const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
+
+/// The program requires unified shared memory, or has allocated shared memory.
+static REQUIRED: AtomicBool = AtomicBool::new(false);
+
+/// The program has `requires unified_shared_memory`, or allocates memory that regions may use.
+pub(crate) fn require() {
+    REQUIRED.store(true, Ordering::Relaxed);
+}
+
+/// What a device asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    Fetch { at: u64, len: u64 },
+    Find { at: u64 },
+}
+
+pub(crate) struct Unified {
+    mode: settings::Unified,
+    /// Nothing of the program can be where devices have their own memory.
+    has_window: bool,
+    /// What devices have asked for, with their numbers.
+    requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
+    is_asked: AtomicBool,
+}
+
+impl Unified {
+    pub(crate) fn new(mode: settings::Unified, has_window: bool) -> Unified {
+        Unified { mode, has_window, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
+    }
+
+    /// Fails if regions may not use the program's memory.
+    fn check(&self) -> Result<()> {
+        let is_on = match self.mode {
+            settings::Unified::Auto => REQUIRED.load(Ordering::Relaxed),
+            mode => mode == settings::Unified::On,
+        };
+        match self.has_window {
+            // The error that follows explains the address.
+            _ if !is_on => Err(Error::new("")),
+            true => Ok(()),
+            false => Err(Error::new("the program has no addresses free for the devices' own memory (ulimit -v)")),
+        }
+    }
+
+    pub(super) fn ask(&self, port: usize, request: Request) {
+        self.requests.lock().push_back((port, request));
+        self.is_asked.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Answers what devices have asked for.
+    #[cold]
+    pub(super) fn answer(&self, connection: &Connection) {
+        self.is_asked.store(false, Ordering::Release);
+        loop {
+            let Some((port, request)) = self.requests.lock().pop_front() else { return };
+            let answered = self.check().and_then(|()| match request {
+                Request::Fetch { at, len } => send_memory(connection, port, at, len),
+                Request::Find { at } => {
+                    let name = functions::name_of(at)?;
+                    connection.control_unasked(port, Command::Function { name: Bytes(name.as_bytes()) })
+                }
+            });
+            if let Err(e) = answered {
+                let why = e.to_string();
+                // If the link is broken, the waiting threads find out.
+                let _ = connection.control_unasked(port, Command::Refuse { why: Bytes(why.as_bytes()) });
+            }
+        }
+    }
+
+    /// Takes over what a kernel has changed.
+    pub(super) fn take_over(&self, mut changes: Changes<'_>) -> Result<()> {
+        self.check()?;
+        let mut result = Ok(());
+        while let Some((at, new, old)) = changes.take()? {
+            merge::check_writable(at, new.len())?;
+            // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the
+            // program's part.
+            let merged = unsafe { merge::merge(at as *mut u8, new, old) };
+            result = result.and(merged.map_err(|Conflict { at, new, old, here }| {
+                Error::new(format!(
+                    "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the \
+                     program, or another device, has changed it meanwhile"
+                ))
+            }));
+        }
+        result
+    }
+}
+
+/// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.
+fn send_memory(connection: &Connection, port: usize, at: u64, len: u64) -> Result<()> {
+    let (mut now, mut next) = (vec![0; PIECE], vec![0; PIECE]);
+    let read = |at: u64, left: u64, to: &mut [u8]| {
+        let wanted = to.len().min(left as usize);
+        // SAFETY: the buffer has this many bytes.
+        let n = unsafe { node::read_any(at, to.as_mut_ptr(), wanted) };
+        usize::try_from(n).map_or(0, |n| n / PAGE * PAGE)
+    };
+    let (mut at, mut left) = (at, len);
+    let mut n = read(at, left, &mut now);
+    if n == 0 {
+        return Err(Error::new(""));
+    }
+    loop {
+        let (behind, rest) = (at + n as u64, left - n as u64);
+        let more = if n == PIECE { read(behind, rest, &mut next) } else { 0 };
+        let pages = Command::Pages { at, more: more > 0, bytes: Bytes(&now[..n]) };
+        connection.control_unasked(port, pages)?;
+        if more == 0 {
+            return Ok(());
+        }
+        (at, left, n) = (behind, rest, more);
+        std::mem::swap(&mut now, &mut next);
+    }
+}
