@@ -76,3 +76,6 @@ pub(crate) fn outside() -> Vec<Range<u64>> {
     Mappings::now().accessible().into_iter().filter(is_outside).collect()
 }
 
+#[cfg(test)]
+#[path = "../../test/rust/unit/sys/layout.rs"]
+mod tests;

@@ -77,12 +77,14 @@ impl Pages {
             end += bytes.len() as u64;
             Ok(self.file.write_all_at(bytes, at)?)
         })?;
-        mapping::map_file_at(range.start, end - range.start, libc::PROT_READ, Some(&self.file), range.start).map_err(|e| {
-            Error::from(e).context(format_args!(
-                "the program has {:#x} to {end:#x}, which this device can't map there",
-                range.start
-            ))
-        })?;
+        mapping::map_file_at(range.start, end - range.start, libc::PROT_READ, Some(&self.file), range.start).map_err(
+            |e| {
+                Error::from(e).context(format_args!(
+                    "the program has {:#x} to {end:#x}, which this device can't map there",
+                    range.start
+                ))
+            },
+        )?;
         self.mapped.insert(range.start..end);
         Ok(range.start..end)
     }
@@ -203,3 +205,7 @@ impl Outgoing<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/pages.rs"]
+mod tests;
