@@ -14,6 +14,9 @@ const SLEEP: Duration = Duration::from_micros(100);
 
 /// What a backend asks the program for. One thread asks at a time.
 pub(crate) trait Home: Send + Sync {
+    /// The program's process, if it is on this node.
+    fn process(&self) -> Option<i32>;
+
     /// Reads the program's memory from the page at `at` on, `len` bytes or as many as there are, and passes them on in
     /// pieces that follow each other.
     fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()>;

@@ -212,6 +212,10 @@ impl<B: Backend> Server<B> {
 }
 
 impl<B: Backend> Home for Server<B> {
+    fn process(&self) -> Option<i32> {
+        self.parts.host.process()
+    }
+
     fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let host = &self.parts.host;
         let mut message = host.link().buffer();

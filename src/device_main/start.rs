@@ -24,7 +24,6 @@ use crate::mpi::Mpi;
 use crate::sys::{layout, node, process, tcp_liveness};
 use crate::wire::hello::{Hello, Role};
 use std::convert::Infallible;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Starts the server of a rank whose devices are processes, if the settings say so; before any thread and MPI.
@@ -45,7 +44,7 @@ pub(crate) struct Place {
     /// See [`Link::new`].
     pub frames: Vec<usize>,
     /// The host's rank, and its process if it runs on this node.
-    pub host: (usize, Option<OwnedFd>),
+    pub host: (usize, Option<process::Handle>),
     hellos: Vec<Hello>,
     /// The number of the rank's first device.
     number: usize,
@@ -194,7 +193,7 @@ pub(crate) fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
 /// Serves the host with a backend, which uses the crash board.
 pub(crate) fn execute<B: Backend>(
     link: Link<Completion>,
-    host: (usize, Option<OwnedFd>),
+    host: (usize, Option<process::Handle>),
     policy: BackoffPolicy,
     checkpoint: Option<Arc<dyn Checkpoint>>,
     (board, backend): (&'static CrashBoard, B),

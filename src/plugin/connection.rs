@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
-    unified: Unified,
+    pub(crate) unified: Unified,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.

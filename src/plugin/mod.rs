@@ -194,7 +194,7 @@ impl Plugin {
         device.images.numbers().into_iter().try_for_each(|id| self.unload(device, id))
     }
 
-    /// Allocates host memory that devices can't access but copies can.
+    /// Allocates memory of the program that regions may use.
     pub(crate) fn alloc_host(&self, size: u64) -> Result<u64> {
         let layout = Layout::from_size_align(size.max(1) as usize, HOST_ALIGN);
         // SAFETY: the layout's size is not zero.

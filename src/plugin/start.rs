@@ -194,9 +194,10 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let Range { start, end } = layout::WINDOW;
     let is_unified = settings.unified != settings::Unified::Off;
     let window = is_unified.then(|| Reservation::at(start, end - start).ok()).flatten();
-    let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some()));
+    let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);
     let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, records, leaves_kernels));
+    (0..of_devices.len()).try_for_each(|n| engine.connection.unified.check_device(n))?;
     let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
     let libraries = runtime_libraries();
     let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;

@@ -68,12 +68,13 @@ fn set_heap(mapped: bool) {
     }
 }
 
-/// What this process has mapped outside of the window, and can access.
-pub(crate) fn outside() -> Vec<Range<u64>> {
+/// What this process uses outside of the window, if all else is in it.
+pub(crate) fn outside() -> Option<Range<u64>> {
     /// Above it is a page that all processes have.
     const USER: u64 = 1 << 47;
     let is_outside = |r: &Range<u64>| r.end <= WINDOW.start || (WINDOW.end..USER).contains(&r.start);
-    Mappings::now().accessible().into_iter().filter(is_outside).collect()
+    let all = Mappings::now().accessible().into_iter().filter(is_outside);
+    is_in_window().then(|| all.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or_default())
 }
 
 #[cfg(test)]

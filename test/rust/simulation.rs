@@ -533,7 +533,7 @@ impl JobOf {
             (HOST, ranks),
             ports,
             (pace(BackoffPolicy::CROWDED_HOST), Duration::ZERO),
-            (tracing, Unified::new(settings::Unified::Off, false)),
+            (tracing, Unified::new(settings::Unified::Off, false, &[])),
             case.asynchronous,
         ));
 

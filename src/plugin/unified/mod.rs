@@ -7,14 +7,17 @@ mod merge;
 
 use super::connection::Connection;
 use crate::base::lock::{Mutex, order};
-use crate::base::settings;
+use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result};
 use crate::sys::node;
+use crate::sys::process::Mappings;
 use crate::wire::command::Command;
+use crate::wire::hello::Hello;
 use crate::wire::reply::Changes;
 use crate::wire::{Bytes, MESSAGE_MAX};
 use merge::Conflict;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
@@ -38,30 +41,45 @@ pub(crate) enum Request {
 
 pub(crate) struct Unified {
     mode: settings::Unified,
-    /// Nothing of the program can be where devices have their own memory.
-    has_window: bool,
+    /// By device, why its regions can't use the program's memory.
+    obstacles: Vec<Option<String>>,
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
 }
 
 impl Unified {
-    pub(crate) fn new(mode: settings::Unified, has_window: bool) -> Unified {
-        Unified { mode, has_window, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
+    /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
+    pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
+        let obstacles = devices.iter().map(|device| obstacle(device, has_window)).collect();
+        Unified { mode, obstacles, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
+    }
+
+    fn is_on(&self) -> bool {
+        match self.mode {
+            settings::Unified::Auto => REQUIRED.load(Ordering::Relaxed),
+            mode => mode == settings::Unified::On,
+        }
+    }
+
+    /// Fails if regions should be able to use the program's memory, and those of this device can't.
+    pub(crate) fn check_device(&self, device: usize) -> Result<()> {
+        match &self.obstacles[device] {
+            Some(obstacle) if self.is_on() => Err(Error::new(format!(
+                "regions can't use the program's memory, as {}: {obstacle}",
+                match self.mode {
+                    settings::Unified::On => "OMPTARGET_MPI_UNIFIED=on asks for",
+                    _ => "the program requires (unified_shared_memory)",
+                }
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Fails if regions may not use the program's memory.
     fn check(&self) -> Result<()> {
-        let is_on = match self.mode {
-            settings::Unified::Auto => REQUIRED.load(Ordering::Relaxed),
-            mode => mode == settings::Unified::On,
-        };
-        match self.has_window {
-            // The error that follows explains the address.
-            _ if !is_on => Err(Error::new("")),
-            true => Ok(()),
-            false => Err(Error::new("the program has no addresses free for the devices' own memory (ulimit -v)")),
-        }
+        // The error that follows explains the address.
+        if self.is_on() { Ok(()) } else { Err(Error::new("")) }
     }
 
     pub(super) fn ask(&self, port: usize, request: Request) {
@@ -113,6 +131,33 @@ impl Unified {
         }
         result
     }
+}
+
+/// Why regions of a device can't use the program's memory, if so.
+fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
+    let Some(outside) = &device.outside else {
+        return Some(
+            match device.backend {
+                Backend::Offload => "devices with accelerators (OMPTARGET_MPI_BACKEND) can't",
+                Backend::Cpu if device.devices > 1 || device.processes > 1 => {
+                    "worker processes (OMPTARGET_MPI_DEVICES_PER_RANK, OMPTARGET_MPI_SPARES) can't"
+                }
+                Backend::Cpu => "the device could not keep the program's addresses free of its own memory, or \
+                                 OMPTARGET_MPI_UNIFIED=off is set for it",
+            }
+            .into(),
+        );
+    };
+    let overlaps = |range: &Range<u64>| range.start < outside.end && outside.start < range.end;
+    if let Some(range) = Mappings::now().accessible().into_iter().find(overlaps) {
+        let what = node::mapping(range.start).map_or(String::new(), |(_, what)| format!(" ({what})"));
+        return Some(format!(
+            "the program has memory at {:#x} to {:#x}{what}, where the device has its own, {:#x} to {:#x}; chance places \
+             them: start again",
+            range.start, range.end, outside.start, outside.end
+        ));
+    }
+    (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v)".into())
 }
 
 /// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.

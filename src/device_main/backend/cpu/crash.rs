@@ -226,7 +226,7 @@ fn reference(signal: &Signal, in_team: bool) -> String {
 
 /// The address unless this process knows what it is.
 fn address_for_host(&Signal { code, address, overflowed, .. }: &Signal) -> u64 {
-    let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE;
+    let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE || !unified::refusal().is_empty();
     if known || node::mapping(address).is_some() { 0 } else { address }
 }
 

@@ -12,6 +12,7 @@ mod diff;
 mod faults;
 mod pages;
 mod ranges;
+mod source;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
@@ -123,7 +124,7 @@ impl Unified {
         let mut pages = self.pages.lock();
         let all = match &mut *pages {
             Some(pages) => pages,
-            none => none.insert(Pages::new()?),
+            none => none.insert(Pages::new(home)?),
         };
         self.is_used.store(true, Ordering::SeqCst);
         all.make_accessible(home, fault.address, fault.access == Access::Write)?;

@@ -7,6 +7,7 @@
 use super::ahead::{Ahead, LEAST};
 use super::diff::{changed_bytes, changed_words};
 use super::ranges::Ranges;
+use super::source::Source;
 use crate::base::{Error, Result};
 use crate::device_main::home::Home;
 use crate::sys::{mapping, node};
@@ -26,6 +27,7 @@ const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
 const MANY: usize = 10_000;
 
 pub(super) struct Pages {
+    source: Source,
     file: File,
     mapped: Ranges,
     writable: Ranges,
@@ -36,11 +38,11 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub fn new() -> Result<Pages> {
+    pub fn new(home: &dyn Home) -> Result<Pages> {
         let file = node::memfd(c"omptarget-mpi-pages", 0)?;
         file.set_len(ADDRESSES)?;
         let (mapped, writable, old, reads, writes) = Default::default();
-        Ok(Pages { file, mapped, writable, old, reads, writes })
+        Ok(Pages { source: Source::new(home.process()), file, mapped, writable, old, reads, writes })
     }
 
     pub fn make_accessible(&mut self, home: &dyn Home, address: u64, to_write: bool) -> Result<()> {
@@ -70,7 +72,7 @@ impl Pages {
     /// Fetches what the program has from the start of a range on.
     fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>) -> Result<Range<u64>> {
         let mut end = range.start;
-        home.fetch(range.start, range.end - range.start, &mut |at, bytes| {
+        self.source.read(home, range.clone(), &mut |at, bytes| {
             if at != end || at + bytes.len() as u64 > range.end {
                 return Err(Error::new("the program sends other memory than this device has asked for"));
             }
@@ -127,40 +129,15 @@ impl Pages {
     pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
         for range in self.mapped.iter().collect::<Vec<_>>() {
             let mut end = range.start;
-            home.fetch(range.start, range.end - range.start, &mut |at, bytes| {
+            self.source.read(home, range.clone(), &mut |at, bytes| {
                 end = at + bytes.len() as u64;
-                self.take_over(at, bytes)
+                take_over(&self.file, &mut self.old, at, bytes)
             })?;
             if end < range.end {
                 return Err(Error::new(format!(
                     "the program has unmapped {end:#x}, which a region that still runs has used"
                 )));
             }
-        }
-        Ok(())
-    }
-
-    /// Stores what differs in the program's memory now from what it was when it was fetched.
-    fn take_over(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let mut known = vec![0; bytes.len()];
-        self.file.read_exact_at(&mut known, at)?;
-        let end = at + bytes.len() as u64;
-        let first = self.old.range(..=at).next_back().map_or(at, |(&start, _)| start);
-        for (&start, old) in self.old.range_mut(first..end) {
-            let (from, to) = (start.max(at), (start + old.len() as u64).min(end));
-            let here = from.saturating_sub(at) as usize..to.saturating_sub(at) as usize;
-            let old = old.iter_mut().skip((from - start) as usize);
-            for ((known, old), theirs) in known[here.clone()].iter_mut().zip(old).zip(&bytes[here]) {
-                if *known == *old {
-                    *old = *theirs;
-                } else {
-                    // A kernel has changed it. If the program has too, it will find the conflict.
-                    *known = *theirs;
-                }
-            }
-        }
-        for change in changed_bytes(bytes, &known) {
-            self.file.write_all_at(&bytes[change.clone()], at + change.start as u64)?;
         }
         Ok(())
     }
@@ -177,6 +154,31 @@ impl Pages {
         self.writable.clear();
         self.old.clear();
     }
+}
+
+/// Stores what differs in the program's memory now from what it was when it was fetched.
+fn take_over(file: &File, all_old: &mut BTreeMap<u64, Vec<u8>>, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut known = vec![0; bytes.len()];
+    file.read_exact_at(&mut known, at)?;
+    let end = at + bytes.len() as u64;
+    let first = all_old.range(..=at).next_back().map_or(at, |(&start, _)| start);
+    for (&start, old) in all_old.range_mut(first..end) {
+        let (from, to) = (start.max(at), (start + old.len() as u64).min(end));
+        let here = from.saturating_sub(at) as usize..to.saturating_sub(at) as usize;
+        let old = old.iter_mut().skip((from - start) as usize);
+        for ((known, old), theirs) in known[here.clone()].iter_mut().zip(old).zip(&bytes[here]) {
+            if *known == *old {
+                *old = *theirs;
+            } else {
+                // A kernel has changed it. If the program has too, it will find the conflict.
+                *known = *theirs;
+            }
+        }
+    }
+    for change in changed_bytes(bytes, &known) {
+        file.write_all_at(&bytes[change.clone()], at + change.start as u64)?;
+    }
+    Ok(())
 }
 
 /// Changes on their way home, until they fill a message.

@@ -54,6 +54,10 @@ impl Program {
 }
 
 impl Home for Program {
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
     fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         assert!(at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0, "{at:#x}, {len:#x}");
         self.fetched.lock().push(at..at + len);
@@ -101,7 +105,7 @@ struct Device<'a> {
 
 impl<'a> Device<'a> {
     fn new(program: &'a Program) -> Device<'a> {
-        Device { program, pages: Pages::new().unwrap() }
+        Device { program, pages: Pages::new(program).unwrap() }
     }
 
     fn touch(&mut self, at: u64, to_write: bool) -> Result<()> {
@@ -242,6 +246,9 @@ fn what_is_forgotten_is_fetched_again() {
 fn a_program_that_sends_other_memory_is_refused() {
     struct Other(u64);
     impl Home for Other {
+        fn process(&self) -> Option<i32> {
+            None
+        }
         fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
             piece(at.wrapping_add(self.0), &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }])
         }
@@ -252,7 +259,8 @@ fn a_program_that_sends_other_memory_is_refused() {
     }
     let base = Program::new(1).base;
     for shift in [0, PAGE, PAGE.wrapping_neg()] {
-        let error = Pages::new().unwrap().make_accessible(&Other(shift), base, false).unwrap_err().to_string();
+        let home = Other(shift);
+        let error = Pages::new(&home).unwrap().make_accessible(&home, base, false).unwrap_err().to_string();
         assert!(error.contains("other memory than"), "{error}");
     }
 }
