@@ -69,7 +69,7 @@ fn read_only_memory_is_refused() {
     assert!(check_writable(writable, 2 * PAGE as usize).is_ok());
     assert!(check_writable(writable, 2 * PAGE as usize + 1).is_err());
     // SAFETY: as above; nothing uses them any more.
-    [writable, constant, guard, of_file].map(|at| unsafe { crate::sys::mapping::unmap(at, 3 * PAGE) });
+    [writable, constant, guard, of_file].into_iter().for_each(|at| unsafe { crate::sys::mapping::unmap(at, 3 * PAGE) });
 }
 
 proptest! {
