@@ -24,6 +24,10 @@ pub(crate) trait Home: Send + Sync {
     /// The symbol of the program's function at this address.
     fn function(&self, at: u64) -> Result<String>;
 
+    /// Has the program read from this process how the kernel of message `seq` has changed its memory at `at`; false if
+    /// it can't.
+    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<bool>;
+
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 }
@@ -32,6 +36,7 @@ pub(crate) trait Home: Send + Sync {
 pub(super) enum Answer {
     Pages { at: u64, bytes: Vec<u8>, more: bool },
     Function(String),
+    Taken,
     Refused(String),
 }
 
@@ -40,6 +45,16 @@ pub(super) enum Answer {
 pub(super) struct Answers {
     arrived: Mutex<VecDeque<Answer>, { order::LEAF }>,
     asker: Mutex<Option<Thread>, { order::LEAF }>,
+}
+
+impl Answer {
+    /// The error if this is not the answer that was asked for.
+    pub fn error(self) -> Error {
+        match self {
+            Answer::Refused(why) => Error::new(why),
+            _ => Error::new("the program answers something else than this device has asked for"),
+        }
+    }
 }
 
 impl Answers {
@@ -51,14 +66,13 @@ impl Answers {
     }
 
     /// Waits for an answer; `drive` makes progress.
-    pub fn wait(&self, drive: impl Fn()) -> Result<Answer> {
+    pub fn wait(&self, drive: impl Fn()) -> Answer {
         *self.asker.lock() = Some(std::thread::current());
         let since = Instant::now();
         loop {
             drive();
             match self.arrived.lock().pop_front() {
-                Some(Answer::Refused(why)) => return Err(Error::new(why)),
-                Some(answer) => return Ok(answer),
+                Some(answer) => return answer,
                 None if since.elapsed() < POLLS => std::thread::yield_now(),
                 None => std::thread::park_timeout(SLEEP),
             }

@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
+/// With this many messages unsent, a kernel's changes wait: they would fill the memory.
+const CHANGES_UNSENT: usize = 64;
 /// Polls of the receiver between calls of `poll_housekeeping`.
 const LOOKS: u32 = 16;
 
@@ -174,6 +176,7 @@ impl<B: Backend> Server<B> {
                 Command::Pages { at, more, bytes } => {
                     self.answers.arrive(Answer::Pages { at, more, bytes: bytes.0.to_vec() })
                 }
+                Command::Taken => self.answers.arrive(Answer::Taken),
                 Command::Function { name } => self.answers.arrive(Answer::Function(name.text())),
                 Command::Refuse { why } => self.answers.arrive(Answer::Refused(why.text())),
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
@@ -223,7 +226,7 @@ impl<B: Backend> Home for Server<B> {
         host.send(message);
         let mut result = Ok(());
         loop {
-            match self.answers.wait(|| self.drive_only())? {
+            match self.answers.wait(|| self.drive_only()) {
                 // After an error the rest of the answer must be taken too.
                 Answer::Pages { at, bytes, more } => {
                     result = result.and_then(|()| piece(at, &bytes));
@@ -231,7 +234,7 @@ impl<B: Backend> Home for Server<B> {
                         return result;
                     }
                 }
-                _ => return Err(Error::new("the program answers something else")),
+                other => return Err(other.error()),
             }
         }
     }
@@ -241,9 +244,9 @@ impl<B: Backend> Home for Server<B> {
         let mut message = host.link().buffer();
         reply::find(&mut message, at);
         host.send(message);
-        match self.answers.wait(|| self.drive_only())? {
+        match self.answers.wait(|| self.drive_only()) {
             Answer::Function(name) => Ok(name),
-            _ => Err(Error::new("the program answers something else")),
+            other => Err(other.error()),
         }
     }
 
@@ -253,9 +256,20 @@ impl<B: Backend> Home for Server<B> {
         reply::begin_changed(&mut message, seq);
         write(&mut message);
         host.send(message);
-        // So that not more than a few messages are in memory at a time.
-        while !host.link().is_flushed() {
+        while !host.link().has_fewer_unsent(CHANGES_UNSENT) {
             self.drive_only();
+        }
+    }
+
+    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<bool> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::changed_there(&mut message, seq, at, new, old);
+        host.send(message);
+        match self.answers.wait(|| self.drive_only()) {
+            Answer::Taken => Ok(true),
+            Answer::Refused(_) => Ok(false),
+            other => Err(other.error()),
         }
     }
 }

@@ -211,11 +211,12 @@ impl Connection {
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(changes)
-                    && !self.ports.fail(port, seq, |kernel| diagnose::kernel(&self.ports[port], kernel, &e))
-                {
-                    self.protocol_error(from, "it has changed memory for a message that is answered");
+                if let Err(e) = self.unified.take_over(changes) {
+                    self.fail_kernel(port, seq, &e);
                 }
+            }
+            Reply::ChangedThere { seq, at, len, new, old } => {
+                self.ask(port, Request::TakeOver { seq, at, len, new, old });
             }
             Reply::Records(_) if !self.tracing.on => {
                 self.protocol_error(from, "it sends records that nobody asked for")
@@ -226,6 +227,12 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Fails message `seq`, whose kernel runs or has run. (If it is answered, the device does not keep to the protocol,
+    /// and nobody waits.)
+    pub(super) fn fail_kernel(&self, port: usize, seq: u64, e: &Error) {
+        self.ports.fail(port, seq, |kernel| diagnose::kernel(&self.ports[port], kernel, e));
     }
 
     /// A device asks for something. The thread that drives answers once it holds no lock.

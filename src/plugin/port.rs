@@ -227,14 +227,11 @@ impl Ports {
         true
     }
 
-    /// Fails message `seq` before its answer, with the error for its kernel. False if there is no such message.
-    pub(crate) fn fail(&self, port: usize, seq: u64, error: impl FnOnce(u64) -> Error) -> bool {
-        let flight = self.all[port].flight.lock();
-        let sent = flight.unanswered(seq);
-        if let Some(sent) = sent {
+    /// Fails message `seq` before its answer, with the error for its kernel, if there is such a message.
+    pub(crate) fn fail(&self, port: usize, seq: u64, error: impl FnOnce(u64) -> Error) {
+        if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
             sent.queue.fail(error(sent.awaited.kernel));
         }
-        sent.is_some()
     }
 
     /// Ends a part of message `seq` besides its answer.

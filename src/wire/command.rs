@@ -112,7 +112,9 @@ wire_format! {
         Pages { at: u64, more: bool, bytes: Bytes<'a> } = 27,
         /// The answer to [`super::reply::Reply::Find`].
         Function { name: Bytes<'a> } = 28,
-        /// The answer to either: there is no such thing, or regions may not use it.
+        /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
+        Taken = 30,
+        /// The answer to any of these: there is no such thing, or regions may not use it.
         Refuse { why: Bytes<'a> } = 29,
     }
 }

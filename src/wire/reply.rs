@@ -25,6 +25,9 @@ wire_format! {
         Fetch { at: u64, len: u64 } = 5,
         /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
         Changed { seq: u64, changes: Changes<'a> } = 6,
+        /// The same for a large range, when both are on one node: the new and the old bytes are at these addresses of the
+        /// device. The host reads them there and sends [`super::command::Command::Taken`].
+        ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: u64 } = 8,
         /// A region calls the program's function at this address: the host is to send its name.
         Find { at: u64 } = 7,
     }
@@ -136,6 +139,12 @@ pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
 /// Writes a [`Reply::Fetch`].
 pub fn fetch(out: &mut Vec<u8>, at: u64, len: u64) {
     Reply::Fetch { at, len }.write(out);
+}
+
+/// Writes a [`Reply::ChangedThere`].
+pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], old: &[u8]) {
+    let (len, new, old) = (new.len() as u64, new.as_ptr() as u64, old.as_ptr() as u64);
+    Reply::ChangedThere { seq, at, len, new, old }.write(out);
 }
 
 /// Writes a [`Reply::Find`].

@@ -10,7 +10,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result};
 use crate::sys::node;
-use crate::sys::process::Mappings;
+use crate::sys::process::{self, Mappings};
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use crate::wire::reply::Changes;
@@ -36,6 +36,7 @@ pub(crate) fn require() {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
     Fetch { at: u64, len: u64 },
+    TakeOver { seq: u64, at: u64, len: u64, new: u64, old: u64 },
     Find { at: u64 },
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct Unified {
     mode: settings::Unified,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
+    /// The processes of devices on this node.
+    processes: Vec<Option<i32>>,
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
@@ -52,7 +55,9 @@ impl Unified {
     /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
     pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
         let obstacles = devices.iter().map(|device| obstacle(device, has_window)).collect();
-        Unified { mode, obstacles, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
+        let here = node::node_id();
+        let processes = devices.iter().map(|device| (device.node == here).then_some(device.pid as i32)).collect();
+        Unified { mode, obstacles, processes, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
     }
 
     fn is_on(&self) -> bool {
@@ -100,6 +105,10 @@ impl Unified {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check().and_then(|()| match request {
                 Request::Fetch { at, len } => send_memory(connection, port, at, len),
+                Request::TakeOver { seq, at, len, new, old } => {
+                    self.take_over_from(connection, (port, seq), at..at.saturating_add(len), new, old)?;
+                    connection.control_unasked(port, Command::Taken)
+                }
                 Request::Find { at } => {
                     let name = functions::name_of(at)?;
                     connection.control_unasked(port, Command::Function { name: Bytes(name.as_bytes()) })
@@ -118,19 +127,71 @@ impl Unified {
         self.check()?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            merge::check_writable(at, new.len())?;
-            // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the
-            // program's part.
-            let merged = unsafe { merge::merge(at as *mut u8, new, old) };
-            result = result.and(merged.map_err(|Conflict { at, new, old, here }| {
-                Error::new(format!(
-                    "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the \
-                     program, or another device, has changed it meanwhile"
-                ))
-            }));
+            result = result.and(take_over(at, new, old));
         }
         result
     }
+
+    /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
+    fn take_over_from(
+        &self,
+        connection: &Connection,
+        (port, seq): (usize, u64),
+        range: Range<u64>,
+        new: u64,
+        old: u64,
+    ) -> Result<()> {
+        const PIECE: usize = 256 << 10;
+        let process = self.processes[port].ok_or(Error::Reported)?;
+        let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
+        for at in range.clone().step_by(PIECE) {
+            let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
+            let read = |from: u64, to: &mut [u8]| {
+                // SAFETY: the buffer is that long.
+                unsafe { process::read_memory(process, from + offset, to.as_mut_ptr(), len) == len as isize }
+            };
+            if !read(new, &mut theirs) || !read(old, &mut before) {
+                return Err(Error::Reported);
+            }
+            if let Err(e) = take_over(at, &theirs[..len], &before[..len]) {
+                connection.fail_kernel(port, seq, &e);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes over a change of the program's memory.
+fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
+    // Pages that have not changed may be read-only.
+    let first = PAGE - at as usize % PAGE;
+    let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
+    let (mut start, mut end) = (0, 0);
+    let mut result = Ok(());
+    while start < new.len() {
+        while end < new.len() && new[end..end_of(end)] != old[end..end_of(end)] {
+            end = end_of(end);
+        }
+        if start < end {
+            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end]));
+        }
+        start = if end < new.len() { end_of(end) } else { end };
+        end = start;
+    }
+    result
+}
+
+/// Takes over a change that each of its pages has a part in.
+fn take_over_pages(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
+    merge::check_writable(at, new.len())?;
+    // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
+    // part.
+    unsafe { merge::merge(at as *mut u8, new, old) }.map_err(|Conflict { at, new, old, here }| {
+        Error::new(format!(
+            "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
+             another device, has changed it meanwhile"
+        ))
+    })
 }
 
 /// Why regions of a device can't use the program's memory, if so.

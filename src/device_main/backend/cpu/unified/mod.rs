@@ -114,6 +114,8 @@ impl Unified {
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
     fn handle(&self, fault: &Fault, find: &dyn Fn(&str) -> Option<u64>) -> Result<u64> {
         let home = &**self.home()?;
+        // Also keeps other threads from asking.
+        let mut pages = self.pages.lock();
         if fault.access == Access::Call {
             let symbol = home.function(fault.address)?;
             return find(&symbol).ok_or_else(|| {
@@ -121,7 +123,6 @@ impl Unified {
                 Error::new(format!("no image has the function {name}: make it declare target, or use it in a region"))
             });
         }
-        let mut pages = self.pages.lock();
         let all = match &mut *pages {
             Some(pages) => pages,
             none => none.insert(Pages::new(home)?),

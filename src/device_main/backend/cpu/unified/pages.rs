@@ -26,6 +26,9 @@ const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
 /// With more mappings than this, pages are made writable, or fetched, in larger pieces.
 const MANY: usize = 10_000;
 
+/// Changes of at least this many bytes are offered to a program of this node.
+const LARGE: usize = 64 << 10;
+
 pub(super) struct Pages {
     source: Source,
     file: File,
@@ -116,8 +119,12 @@ impl Pages {
         for (&at, old) in &mut self.old {
             now.resize(old.len(), 0);
             self.file.read_exact_at(&mut now, at)?;
-            for change in changed_words(&now, old) {
-                outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
+            let changes: Vec<_> = changed_words(&now, old).collect();
+            let len: usize = changes.iter().map(|change| change.len()).sum();
+            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, &now, old)? {
+                for change in changes {
+                    outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
+                }
             }
             std::mem::swap(old, &mut now);
         }

@@ -22,6 +22,11 @@ impl Source {
         Source { process, is_allowed: false, buffer: vec![0; PIECE] }
     }
 
+    /// True if this process may access the program's, and so perhaps the other way round.
+    pub fn is_near(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// See [`Home::fetch`].
     pub fn read(
         &mut self,
