@@ -84,7 +84,7 @@ fn reply(bytes: &[u8]) -> bool {
             reply::begin_output(&mut copy, *stream);
             copy.extend_from_slice(bytes);
         }
-        Reply::Fetch { at, len } => reply::fetch(&mut copy, *at, *len),
+        Reply::Fetch { .. } | Reply::ChangedThere { .. } | Reply::Find { .. } => reply.write(&mut copy),
         Reply::Changed { seq, changes } => {
             reply::begin_changed(&mut copy, *seq);
             let mut rest = *changes;
@@ -93,7 +93,6 @@ fn reply(bytes: &[u8]) -> bool {
                 Changes::push(&mut copy, at, new, old);
             }
         }
-        Reply::Find { at } => reply::find(&mut copy, *at),
         Reply::Records(all) => {
             reply::begin_records(&mut copy);
             if !records(all.clone(), &mut copy) {

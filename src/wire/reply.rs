@@ -137,7 +137,7 @@ pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
 }
 
 /// Writes a [`Reply::Fetch`].
-pub fn fetch(out: &mut Vec<u8>, at: u64, len: u64) {
+pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64) {
     Reply::Fetch { at, len }.write(out);
 }
 
@@ -148,14 +148,14 @@ pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], ol
 }
 
 /// Writes a [`Reply::Find`].
-pub fn find(out: &mut Vec<u8>, at: u64) {
+pub(crate) fn find(out: &mut Vec<u8>, at: u64) {
     Reply::Find { at }.write(out);
 }
 
 impl<'a> Reply<'a> {
     /// Writes the message over `out`.
     #[inline(always)]
-    fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         Field::write(self, out);
     }

@@ -53,6 +53,11 @@ proptest! {
         }
         fetch(&mut out, at, len);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len });
+        let (new, old) = (at.to_ne_bytes(), len.to_ne_bytes());
+        changed_there(&mut out, seq, at, &new, &old);
+        let (here, there) = (new.as_ptr() as u64, old.as_ptr() as u64);
+        let wanted = Reply::ChangedThere { seq, at, len: 8, new: here, old: there };
+        prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
         find(&mut out, at);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });
     }

@@ -77,6 +77,10 @@ impl Home for Program {
         unreachable!("no page is a function")
     }
 
+    fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+        unreachable!("the program is on another node")
+    }
+
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
         let mut message = Vec::new();
         begin_changed(&mut message, seq);
@@ -254,6 +258,9 @@ fn a_program_that_sends_other_memory_is_refused() {
         }
         fn function(&self, _: u64) -> Result<String> {
             unreachable!("no page is a function")
+        }
+        fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+            unreachable!("nothing has changed")
         }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
     }
