@@ -211,7 +211,7 @@ impl Connection {
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(changes) {
+                if let Err(e) = self.unified.take_over(&self.ports, (port, seq), changes) {
                     self.fail_kernel(port, seq, &e);
                 }
             }

@@ -34,12 +34,18 @@ pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
 }
 
 /// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all others as they are.
-/// After a conflict, the words before it are replaced.
+/// After a conflict, the words before it are replaced. A byte that has the new value already is a conflict if
+/// `is_others` is true of its address: another device has written it.
 ///
 /// # Safety
 /// The pages of `to[..new.len()]` can be read and written. Other threads access them by atomic or plain accesses of the
 /// processor, never by references.
-pub(super) unsafe fn merge(to: *mut u8, new: &[u8], old: &[u8]) -> std::result::Result<(), Conflict> {
+pub(super) unsafe fn merge(
+    to: *mut u8,
+    new: &[u8],
+    old: &[u8],
+    is_others: &dyn Fn(u64) -> bool,
+) -> std::result::Result<(), Conflict> {
     let lead = to as usize % WORD;
     let first = to.wrapping_sub(lead).cast::<AtomicU64>();
     let words = (lead + new.len()).div_ceil(WORD);
@@ -55,25 +61,30 @@ pub(super) unsafe fn merge(to: *mut u8, new: &[u8], old: &[u8]) -> std::result::
         let (new, old) = (word(new), word(old));
         if new != old {
             // SAFETY: the word is aligned, and in a page of the range.
-            unsafe { merge_word(&*first.add(i), new, old) }?;
+            unsafe { merge_word(&*first.add(i), new, old, is_others) }?;
         }
     }
     Ok(())
 }
 
-fn merge_word(word: &AtomicU64, new: u64, old: u64) -> std::result::Result<(), Conflict> {
+#[inline]
+fn merge_word(
+    word: &AtomicU64,
+    new: u64,
+    old: u64,
+    is_others: &dyn Fn(u64) -> bool,
+) -> std::result::Result<(), Conflict> {
     let changed = nonzero_bytes(new ^ old);
     let mut here = word.load(Ordering::Relaxed);
     loop {
-        let conflict = nonzero_bytes(here ^ old) & nonzero_bytes(here ^ new) & changed;
-        if conflict != 0 {
-            let i = if cfg!(target_endian = "little") { conflict.trailing_zeros() } else { conflict.leading_zeros() };
-            let i = i as usize / 8;
-            let byte = |word: u64| word.to_ne_bytes()[i];
-            let at = std::ptr::from_ref(word) as u64 + i as u64;
-            return Err(Conflict { at, new: byte(new), old: byte(old), here: byte(here) });
+        if (here ^ old) & changed != 0 {
+            check(std::ptr::from_ref(word) as u64, (here, new, old), is_others)?;
         }
         let merged = here & !changed | new & changed;
+        if changed == !0 {
+            word.store(merged, Ordering::Release);
+            return Ok(());
+        }
         match word.compare_exchange_weak(here, merged, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return Ok(()),
             Err(now) => here = now,
@@ -81,9 +92,30 @@ fn merge_word(word: &AtomicU64, new: u64, old: u64) -> std::result::Result<(), C
     }
 }
 
+/// Fails if a byte of the word at an address, `here`, can't be replaced: something else has changed it.
+#[cold]
+fn check(
+    at: u64,
+    (here, new, old): (u64, u64, u64),
+    is_others: &dyn Fn(u64) -> bool,
+) -> std::result::Result<(), Conflict> {
+    let words = [here, new, old].map(u64::to_ne_bytes);
+    for (i, at) in (at..).enumerate().take(WORD) {
+        let [here, new, old] = words.map(|word| word[i]);
+        if new != old && here != old && (here != new || is_others(at)) {
+            return Err(Conflict { at, new, old, here });
+        }
+    }
+    Ok(())
+}
+
 /// All bits of each byte that is not 0.
+#[inline]
 fn nonzero_bytes(word: u64) -> u64 {
-    u64::from_ne_bytes(word.to_ne_bytes().map(|byte| if byte == 0 { 0 } else { 0xff }))
+    const LOW: u64 = u64::from_ne_bytes([0x7f; WORD]);
+    // Of each byte the highest bit, which no addition carries over.
+    let highest = (((word & LOW) + LOW) | word) & !LOW;
+    (highest >> 7) * 0xff
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod functions;
 mod merge;
 
 use super::connection::Connection;
+use super::port::Ports;
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result};
@@ -18,7 +19,7 @@ use crate::wire::{Bytes, MESSAGE_MAX};
 use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
@@ -30,6 +31,22 @@ static REQUIRED: AtomicBool = AtomicBool::new(false);
 /// The program has `requires unified_shared_memory`, or allocates memory that regions may use.
 pub(crate) fn require() {
     REQUIRED.store(true, Ordering::Relaxed);
+}
+
+/// Counts what was taken over while several devices ran kernels.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+/// The present epoch: what is taken over from now on belongs to this one or a later one.
+#[inline]
+pub(super) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Memory that a kernel of a device has changed.
+struct Taken {
+    range: Range<u64>,
+    port: usize,
+    epoch: u64,
 }
 
 /// What a device asks for.
@@ -46,6 +63,8 @@ pub(crate) struct Unified {
     obstacles: Vec<Option<String>>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
+    /// What was taken over while kernels of other devices ran.
+    taken: Mutex<Vec<Taken>, { order::LEAF }>,
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
@@ -57,10 +76,12 @@ impl Unified {
         let obstacles = devices.iter().map(|device| obstacle(device, has_window)).collect();
         let here = node::node_id();
         let processes = devices.iter().map(|device| (device.node == here).then_some(device.pid as i32)).collect();
-        Unified { mode, obstacles, processes, requests: Mutex::default(), is_asked: AtomicBool::new(false) }
+        let (taken, requests) = Default::default();
+        Unified { mode, obstacles, processes, taken, requests, is_asked: AtomicBool::new(false) }
     }
 
-    fn is_on(&self) -> bool {
+    /// True if regions may use the program's memory.
+    pub(super) fn is_on(&self) -> bool {
         match self.mode {
             settings::Unified::Auto => REQUIRED.load(Ordering::Relaxed),
             mode => mode == settings::Unified::On,
@@ -122,12 +143,33 @@ impl Unified {
         }
     }
 
-    /// Takes over what a kernel has changed.
-    pub(super) fn take_over(&self, mut changes: Changes<'_>) -> Result<()> {
+    /// Takes over what a kernel, that of a device and message, has changed.
+    pub(super) fn take_over(&self, ports: &Ports, kernel: (usize, u64), mut changes: Changes<'_>) -> Result<()> {
         self.check()?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            result = result.and(take_over(at, new, old));
+            result = result.and(self.take_over_range(ports, kernel, (at, new, old)));
+        }
+        result
+    }
+
+    fn take_over_range(
+        &self,
+        ports: &Ports,
+        (port, seq): (usize, u64),
+        (at, new, old): (u64, &[u8], &[u8]),
+    ) -> Result<()> {
+        let since = ports[port].flight.lock().epoch(seq);
+        let others_run = ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0);
+        let mut taken = self.taken.lock();
+        if !others_run {
+            taken.retain(|taken| taken.epoch >= since);
+        }
+        let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
+        let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
+        let result = take_over(at, new, old, &is_others);
+        if others_run {
+            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: EPOCH.fetch_add(1, Ordering::Relaxed) });
         }
         result
     }
@@ -153,7 +195,8 @@ impl Unified {
             if !read(new, &mut theirs) || !read(old, &mut before) {
                 return Err(Error::Reported);
             }
-            if let Err(e) = take_over(at, &theirs[..len], &before[..len]) {
+            let change = (at, &theirs[..len], &before[..len]);
+            if let Err(e) = self.take_over_range(&connection.ports, (port, seq), change) {
                 connection.fail_kernel(port, seq, &e);
             }
         }
@@ -162,7 +205,7 @@ impl Unified {
 }
 
 /// Takes over a change of the program's memory.
-fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
+fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
@@ -173,7 +216,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
             end = end_of(end);
         }
         if start < end {
-            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end]));
+            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], is_others));
         }
         start = if end < new.len() { end_of(end) } else { end };
         end = start;
@@ -182,11 +225,11 @@ fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
 }
 
 /// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
     merge::check_writable(at, new.len())?;
     // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
     // part.
-    unsafe { merge::merge(at as *mut u8, new, old) }.map_err(|Conflict { at, new, old, here }| {
+    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.map_err(|Conflict { at, new, old, here }| {
         Error::new(format!(
             "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
              another device, has changed it meanwhile"

@@ -96,8 +96,9 @@ impl Unified {
     fn settle(&self, seq: u64) -> Result<()> {
         let mut pages = self.pages.lock();
         if let Some(all) = &mut *pages {
-            all.send_changes(&**self.home()?, seq)?;
-            if self.running.load(Ordering::SeqCst) == 1 {
+            let is_last = self.running.load(Ordering::SeqCst) == 1;
+            all.send_changes(&**self.home()?, seq, is_last)?;
+            if is_last {
                 self.forget(&mut pages);
             }
         }

@@ -13,6 +13,7 @@ use crate::device_main::home::Home;
 use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
@@ -26,6 +27,8 @@ const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
 /// With more mappings than this, pages are made writable, or fetched, in larger pieces.
 const MANY: usize = 10_000;
 
+/// Most bytes that are kept for the next kernel, which then need not be allocated again.
+const KEPT: u64 = 1 << 30;
 /// Changes of at least this many bytes are offered to a program of this node.
 const LARGE: usize = 64 << 10;
 
@@ -38,14 +41,18 @@ pub(super) struct Pages {
     old: BTreeMap<u64, Vec<u8>>,
     reads: Ahead,
     writes: Ahead,
+    /// Pages that the file still has memory for.
+    kept: Ranges,
+    /// Buffers for `old`.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let file = node::memfd(c"omptarget-mpi-pages", 0)?;
         file.set_len(ADDRESSES)?;
-        let (mapped, writable, old, reads, writes) = Default::default();
-        Ok(Pages { source: Source::new(home.process()), file, mapped, writable, old, reads, writes })
+        let (mapped, writable, old, reads, writes, kept, buffers) = Default::default();
+        Ok(Pages { source: Source::new(home.process()), file, mapped, writable, old, reads, writes, kept, buffers })
     }
 
     pub fn make_accessible(&mut self, home: &dyn Home, address: u64, to_write: bool) -> Result<()> {
@@ -102,7 +109,8 @@ impl Pages {
             wanted = wanted.start & !(32 * LEAST - 1)..wanted.end.next_multiple_of(32 * LEAST);
         }
         let range = self.writable.gap(page, &(wanted.start.max(mapped.start)..wanted.end.min(mapped.end)));
-        let mut old = vec![0; (range.end - range.start) as usize];
+        let mut old = self.buffers.pop().unwrap_or_default();
+        old.resize((range.end - range.start) as usize, 0);
         self.file.read_exact_at(&mut old, range.start)?;
         mapping::protect(range.start, range.end - range.start, libc::PROT_READ | libc::PROT_WRITE)?;
         self.old.insert(range.start, old);
@@ -111,24 +119,34 @@ impl Pages {
         Ok(())
     }
 
-    /// Sends home what differs from what was fetched, for the kernel of message `seq`. Kernels may run meanwhile: what
-    /// they write later differs the next time.
-    pub fn send_changes(&mut self, home: &dyn Home, seq: u64) -> Result<()> {
-        let mut now = Vec::new();
-        let mut outgoing = Outgoing { home, seq, pending: Vec::new() };
+    /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
+    /// what others write meanwhile differs the next time.
+    pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<()> {
+        let mut copy = Vec::new();
+        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false };
         for (&at, old) in &mut self.old {
-            now.resize(old.len(), 0);
-            self.file.read_exact_at(&mut now, at)?;
-            let changes: Vec<_> = changed_words(&now, old).collect();
+            // SAFETY: these pages are mapped, and no kernel runs that could write there.
+            let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
+            if !last {
+                copy.resize(old.len(), 0);
+                self.file.read_exact_at(&mut copy, at)?;
+                now = &copy;
+            }
+            let changes: Vec<_> = changed_words(now, old).collect();
             let len: usize = changes.iter().map(|change| change.len()).sum();
-            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, &now, old)? {
+            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, now, old)? {
                 for change in changes {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }
             }
-            std::mem::swap(old, &mut now);
+            if !last {
+                std::mem::swap(old, &mut copy);
+            }
         }
         outgoing.flush();
+        if outgoing.has_sent {
+            self.source.come_after_messages();
+        }
         Ok(())
     }
 
@@ -153,13 +171,20 @@ impl Pages {
         for range in self.mapped.iter() {
             // SAFETY: this object mapped it, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
-            let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-            // If this fails, the memory stays in use until it is fetched again.
-            let _ = rustix::fs::fallocate(&self.file, hole, range.start, range.end - range.start);
+            self.kept.insert(range);
         }
         self.mapped.clear();
         self.writable.clear();
-        self.old.clear();
+        self.buffers.extend(std::mem::take(&mut self.old).into_values());
+        if self.kept.bytes() > KEPT {
+            self.buffers.clear();
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            for range in self.kept.iter() {
+                // If this fails, the memory stays in use.
+                let _ = fallocate(&self.file, hole, range.start, range.end - range.start);
+            }
+            self.kept.clear();
+        }
     }
 }
 
@@ -193,6 +218,7 @@ struct Outgoing<'a> {
     home: &'a dyn Home,
     seq: u64,
     pending: Vec<u8>,
+    has_sent: bool,
 }
 
 impl Outgoing<'_> {
@@ -210,6 +236,7 @@ impl Outgoing<'_> {
     fn flush(&mut self) {
         if !self.pending.is_empty() {
             self.home.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
+            self.has_sent = true;
             self.pending.clear();
         }
     }

@@ -35,6 +35,10 @@ impl Ranges {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|range| range.end - range.start).sum()
+    }
+
     pub fn clear(&mut self) {
         self.0.clear();
     }

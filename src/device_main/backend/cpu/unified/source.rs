@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 
 pub(super) struct Source {
     process: Option<i32>,
-    /// The program has sent memory: regions may use it.
+    /// The program has sent memory, so regions may use it, and it has taken all changes.
     is_allowed: bool,
     buffer: Vec<u8>,
 }
@@ -20,6 +20,11 @@ pub(super) struct Source {
 impl Source {
     pub fn new(process: Option<i32>) -> Source {
         Source { process, is_allowed: false, buffer: vec![0; PIECE] }
+    }
+
+    /// Messages were sent that change the program's memory: only the answer to a later one shows that they were taken.
+    pub fn come_after_messages(&mut self) {
+        self.is_allowed = false;
     }
 
     /// True if this process may access the program's, and so perhaps the other way round.
