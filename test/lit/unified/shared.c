@@ -7,6 +7,8 @@
 // RUN: %line none %t.err
 // RUN: %run2 %t host 2> %t.err
 // RUN: %line none %t.err
+// RUN: env OMPTARGET_MPI_UNIFIED=off %run2 --rc fail %t shared 2> %t.err
+// RUN: %line error %t.err "device 0" "rank 1" %hostname "OMPTARGET_MPI_UNIFIED=on"
 // RUN: env OMPTARGET_MPI_UNIFIED=on %run2 %t shared 2> %t.err
 // RUN: %line none %t.err
 // REQUIRES: plugin
