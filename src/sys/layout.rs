@@ -76,3 +76,7 @@ pub(crate) fn outside() -> Option<Range<u64>> {
     let all = Mappings::now().accessible().into_iter().filter(is_outside);
     is_in_window().then(|| all.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or_default())
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/sys/layout.rs"]
+mod tests;

@@ -43,14 +43,14 @@ impl<'a> Changes<'a> {
     pub(crate) const HEAD: usize = <(u64, u32)>::LEN;
 
     /// Appends a change to a message that [`begin_changed`] has started.
-    pub(crate) fn push(out: &mut Vec<u8>, at: u64, new: &[u8], old: &[u8]) {
+    pub fn push(out: &mut Vec<u8>, at: u64, new: &[u8], old: &[u8]) {
         (at, new.len() as u32).write(out);
         out.extend_from_slice(new);
         out.extend_from_slice(old);
     }
 
     /// The next change: its address, the new bytes and the old ones.
-    pub(crate) fn take(&mut self) -> Result<Option<(u64, &'a [u8], &'a [u8])>> {
+    pub fn take(&mut self) -> Result<Option<(u64, &'a [u8], &'a [u8])>> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ pub fn begin_records(out: &mut Vec<u8>) {
 }
 
 /// Starts a [`Reply::Changed`]; [`Changes::push`] appends to it.
-pub(crate) fn begin_changed(out: &mut Vec<u8>, seq: u64) {
+pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
     Reply::Changed { seq, changes: Changes(&[]) }.write(out);
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn find(out: &mut Vec<u8>, at: u64) {
 impl<'a> Reply<'a> {
     /// Writes the message over `out`.
     #[inline(always)]
-    fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         Field::write(self, out);
     }

@@ -238,3 +238,7 @@ impl Outgoing<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/pages.rs"]
+mod tests;
