@@ -4,8 +4,8 @@
 //! A device address must never be a host address. Otherwise its misuse would go unnoticed, and
 //! a `has_device_addr` pointer could not be distinguished from a host pointer.
 
-use crate::base::{Error, Result};
 use crate::base::sync::RwLock;
+use crate::base::{Error, Result};
 use crate::sys::process::Mappings;
 use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;

@@ -109,11 +109,6 @@ impl Connection {
         self.send(queue, open, queue, None)
     }
 
-    /// Sends a command that the program did not request, as a control message.
-    pub(super) fn control_unasked(&self, port: usize, command: Command<'_>) -> Result<()> {
-        self.control(&self.housekeeping[port], |batch| batch.push(command))
-    }
-
     /// Makes a device answer, if it can.
     pub(crate) fn ask_for_answer(&self, port: usize) {
         // A message without commands is answered at once. If the link is broken, the waiting threads find out.
@@ -212,7 +207,7 @@ impl Connection {
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
                 if let Err(e) = self.unified.take_over(&self.ports, (port, seq), changes) {
-                    self.fail_kernel(port, seq, &e);
+                    diagnose::fail_kernel(&self.ports, (port, seq), &e);
                 }
             }
             Reply::ChangedThere { seq, at, len, new, old } => {
@@ -227,12 +222,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    /// Fails message `seq`, whose kernel runs or has run. (If it is answered, the device does not keep to the protocol,
-    /// and nobody waits.)
-    pub(super) fn fail_kernel(&self, port: usize, seq: u64, e: &Error) {
-        self.ports.fail(port, seq, |kernel| diagnose::kernel(&self.ports[port], kernel, e));
     }
 
     /// A device asks for something. The thread that drives answers once it holds no lock.
@@ -330,7 +319,9 @@ impl Connection {
     #[inline]
     pub(crate) fn write_output(&self) {
         if self.unified.is_asked() {
-            self.unified.answer(self);
+            let send =
+                |port: usize, command: Command<'_>| self.control(&self.housekeeping[port], |batch| batch.push(command));
+            self.unified.answer(&self.ports, &send);
         }
         if self.console.is_waiting() {
             self.write_output_now();

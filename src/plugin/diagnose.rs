@@ -23,9 +23,11 @@ pub(crate) fn failure(ports: &Ports, port: usize, failure: &Failure, addresses: 
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
 }
 
-/// The error of a kernel that has run.
-pub(crate) fn kernel(port: &Port, kernel: u64, e: &Error) -> Error {
-    Error::new(format!("kernel {} failed on {}: {e}", name::of_kernel(&port.kernel_name(kernel)), port.name))
+/// Fails the message of a device and number, whose kernel runs or has run. (If it is answered, nobody waits for it.)
+pub(crate) fn fail_kernel(ports: &Ports, (port, seq): (usize, u64), e: &Error) {
+    let name = &ports[port].name;
+    let kernel = |kernel| name::of_kernel(&ports[port].kernel_name(kernel));
+    ports.fail(port, seq, |number| Error::new(format!("kernel {} failed on {name}: {e}", kernel(number))));
 }
 
 /// Describes what is at an address that a kernel of a device could not use.

@@ -6,8 +6,8 @@
 //! is complete, and removed, when all of them are over, even if older messages are still open.
 
 use super::batch::{Awaited, Target};
+use super::epoch;
 use super::queue::Queue;
-use super::unified;
 use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Sent {
     pub(super) awaited: Awaited,
     /// The message that this one is a part of: its port and number.
     pub(crate) part_of: Option<(usize, u64)>,
-    /// See `unified::epoch`.
+    /// The epoch in which it was sent.
     epoch: u64,
     answered: bool,
     /// Parts that are not over.
@@ -47,7 +47,7 @@ impl Flight {
         let seq = self.next;
         self.next += 1;
         let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
-        let epoch = unified::epoch();
+        let epoch = epoch::now();
         self.sent.push_back(Sent { seq, queue, awaited, part_of, epoch, answered: false, parts });
         seq
     }

@@ -50,7 +50,8 @@ impl Mappings {
 
     /// True if all of a range can be written.
     pub(crate) fn is_writable(&self, range: Range<u64>) -> bool {
-        let is_writable = |line: &&[u8]| line.splitn(2, |b| *b == b' ').nth(1).is_some_and(|rest| rest.get(1) == Some(&b'w'));
+        let is_writable =
+            |line: &&[u8]| line.splitn(2, |b| *b == b' ').nth(1).is_some_and(|rest| rest.get(1) == Some(&b'w'));
         let mut at = range.start;
         for mapped in self.0.split(|b| *b == b'\n').filter(is_writable).filter_map(addresses) {
             if mapped.contains(&at) {

@@ -55,7 +55,8 @@ pub(super) unsafe fn merge(
     let first = to.wrapping_add(lead).cast::<AtomicU64>();
     // SAFETY: all of these words are aligned, and in pages of the range.
     unsafe {
-        merge_part(first.wrapping_sub(1), WORD - lead, head, old_head, is_others)?;
+        let place = to as usize % WORD;
+        merge_part(to.wrapping_sub(place).cast(), place, head, old_head, is_others)?;
         for (i, (new, old)) in words.iter().zip(old_words).enumerate() {
             if new != old {
                 merge_word(&*first.add(i), u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others)?;

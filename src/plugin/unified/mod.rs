@@ -5,8 +5,8 @@
 mod functions;
 mod merge;
 
-use super::connection::Connection;
 use super::port::Ports;
+use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result};
@@ -19,7 +19,7 @@ use crate::wire::{Bytes, MESSAGE_MAX};
 use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
@@ -33,14 +33,8 @@ pub(crate) fn require() {
     REQUIRED.store(true, Ordering::Relaxed);
 }
 
-/// Counts what was taken over while several devices ran kernels.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-
-/// The present epoch: what is taken over from now on belongs to this one or a later one.
-#[inline]
-pub(super) fn epoch() -> u64 {
-    EPOCH.load(Ordering::Relaxed)
-}
+/// Sends a control message of one command to a device.
+type Send<'a> = &'a dyn Fn(usize, Command<'_>) -> Result<()>;
 
 /// Memory that a kernel of a device has changed.
 struct Taken {
@@ -118,27 +112,27 @@ impl Unified {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Answers what devices have asked for.
+    /// Answers what devices have asked for, by `send`.
     #[cold]
-    pub(super) fn answer(&self, connection: &Connection) {
+    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>) {
         self.is_asked.store(false, Ordering::Release);
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check().and_then(|()| match request {
-                Request::Fetch { at, len } => send_memory(connection, port, at, len),
+                Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
                 Request::TakeOver { seq, at, len, new, old } => {
-                    self.take_over_from(connection, (port, seq), at..at.saturating_add(len), new, old)?;
-                    connection.control_unasked(port, Command::Taken)
+                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    send(port, Command::Taken)
                 }
                 Request::Find { at } => {
                     let name = functions::name_of(at)?;
-                    connection.control_unasked(port, Command::Function { name: Bytes(name.as_bytes()) })
+                    send(port, Command::Function { name: Bytes(name.as_bytes()) })
                 }
             });
             if let Err(e) = answered {
                 let why = e.to_string();
                 // If the link is broken, the waiting threads find out.
-                let _ = connection.control_unasked(port, Command::Refuse { why: Bytes(why.as_bytes()) });
+                let _ = send(port, Command::Refuse { why: Bytes(why.as_bytes()) });
             }
         }
     }
@@ -169,7 +163,7 @@ impl Unified {
         let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
         let result = take_over(at, new, old, &is_others);
         if others_run {
-            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: EPOCH.fetch_add(1, Ordering::Relaxed) });
+            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
         }
         result
     }
@@ -177,7 +171,7 @@ impl Unified {
     /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
     fn take_over_from(
         &self,
-        connection: &Connection,
+        ports: &Ports,
         (port, seq): (usize, u64),
         range: Range<u64>,
         new: u64,
@@ -196,8 +190,8 @@ impl Unified {
                 return Err(Error::Reported);
             }
             let change = (at, &theirs[..len], &before[..len]);
-            if let Err(e) = self.take_over_range(&connection.ports, (port, seq), change) {
-                connection.fail_kernel(port, seq, &e);
+            if let Err(e) = self.take_over_range(ports, (port, seq), change) {
+                diagnose::fail_kernel(ports, (port, seq), &e);
             }
         }
         Ok(())
@@ -246,8 +240,10 @@ fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
                 Backend::Cpu if device.devices > 1 || device.processes > 1 => {
                     "worker processes (OMPTARGET_MPI_DEVICES_PER_RANK, OMPTARGET_MPI_SPARES) can't"
                 }
-                Backend::Cpu => "the device could not keep the program's addresses free of its own memory, or \
-                                 OMPTARGET_MPI_UNIFIED=off is set for it",
+                Backend::Cpu => {
+                    "the device could not keep the program's addresses free of its own memory, or \
+                                 OMPTARGET_MPI_UNIFIED=off is set for it"
+                }
             }
             .into(),
         );
@@ -265,7 +261,7 @@ fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
 }
 
 /// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.
-fn send_memory(connection: &Connection, port: usize, at: u64, len: u64) -> Result<()> {
+fn send_memory(send: &dyn Fn(Command<'_>) -> Result<()>, at: u64, len: u64) -> Result<()> {
     let (mut now, mut next) = (vec![0; PIECE], vec![0; PIECE]);
     let read = |at: u64, left: u64, to: &mut [u8]| {
         let wanted = to.len().min(left as usize);
@@ -282,7 +278,7 @@ fn send_memory(connection: &Connection, port: usize, at: u64, len: u64) -> Resul
         let (behind, rest) = (at + n as u64, left - n as u64);
         let more = if n == PIECE { read(behind, rest, &mut next) } else { 0 };
         let pages = Command::Pages { at, more: more > 0, bytes: Bytes(&now[..n]) };
-        connection.control_unasked(port, pages)?;
+        send(pages)?;
         if more == 0 {
             return Ok(());
         }

@@ -169,7 +169,10 @@ fn words(record: &Record) -> (String, u64) {
             return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
         }
         Cause::Call(function, at) => {
-            return (format!("it called {function} with {at:#x}, memory of the program that only the program can free"), 0);
+            return (
+                format!("it called {function} with {at:#x}, memory of the program that only the program can free"),
+                0,
+            );
         }
         Cause::Signal(signal) => signal,
     };

@@ -17,11 +17,11 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::device_main::home::Home;
 use crate::sys::layout;
-pub(super) use faults::{Access, is_of_program, resolve};
 use faults::Fault;
+pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Why the last fault was not resolved.
 static REFUSAL: Mutex<Option<String>, { order::LEAF }> = Mutex::new(None);
