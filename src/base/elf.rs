@@ -184,6 +184,13 @@ pub(crate) fn function_at(bytes: &[u8], address: u64) -> Result<Option<String>> 
     }
 }
 
+/// The functions of a file of which the loader chooses the version (`STT_GNU_IFUNC`).
+pub(crate) fn indirect_functions(bytes: &[u8]) -> Result<Vec<String>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
+    let indirect = elf.dynsyms.iter().filter(|s| s.st_type() == sym::STT_GNU_IFUNC);
+    Ok(indirect.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
+}
+
 fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
 }

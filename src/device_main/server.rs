@@ -160,6 +160,7 @@ impl<B: Backend> Server<B> {
                     outcome = unsafe { backend.start(at, len) };
                 }
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
                 Command::Discard { at, len } => backend.discard(at, len),
                 Command::Trace { events } => trace.begin(events),

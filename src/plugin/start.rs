@@ -263,6 +263,7 @@ fn map_arenas(
     libraries: &[u8],
 ) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
+    let [input, output, errors] = node::streams();
     let mut last = Error::new("no addresses");
     for attempt in 0..address_map::ARENAS_TRIES {
         let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
@@ -273,6 +274,7 @@ fn map_arenas(
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
                 batch.push(Command::Start { at, len });
+                batch.push(Command::Streams { input, output, errors });
                 batch.push(Command::Preload { libraries: Bytes(libraries) });
             })?;
         }

@@ -134,6 +134,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Lets kernels use the program's memory, if this backend can do that.
     fn connect(&self, _home: Arc<dyn Home>) {}
 
+    /// Takes the program's standard streams, by their addresses there, for this process's own.
+    fn use_streams(&self, _streams: [u64; 3]) {}
+
     /// What only an accelerator does.
     fn accelerator(&self) -> Result<&dyn Accelerator> {
         Err(Error::new("this device is no accelerator"))

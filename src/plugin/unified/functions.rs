@@ -3,7 +3,7 @@
 
 use crate::base::{Error, Result, elf};
 use crate::sys::process::Mappings;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 
 /// The symbol of the function at an address, if there is exactly one such function.
 pub(super) fn name_of(at: u64) -> Result<String> {
@@ -14,7 +14,18 @@ pub(super) fn name_of(at: u64) -> Result<String> {
     let mapped = elf::map(&file)?;
     let place = || format!("the program's function at {:#x} of {}", at - base, file.display());
     let symbol = elf::function_at(&mapped, at - base).map_err(|e| e.context(place()))?;
-    symbol.ok_or_else(|| Error::new(format!("a region calls {}, which has no symbol there: declare target", place())))
+    let symbol = symbol.map_or_else(|| chosen(&mapped, at), |symbol| Ok(Some(symbol)))?;
+    symbol.ok_or_else(|| Error::new(format!("a region calls {}, which has no symbol", place())))
+}
+
+/// The symbol of a function of which the loader has chosen the version at this address, for this processor (`strcmp`).
+fn chosen(file: &[u8], at: u64) -> Result<Option<String>> {
+    let is_here = |name: &String| {
+        let name = CString::new(name.as_str()).unwrap_or_default();
+        // SAFETY: the name is a C string.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as u64 == at }
+    };
+    Ok(elf::indirect_functions(file)?.into_iter().find(is_here))
 }
 
 /// What the loader has added to the addresses of the file that an address belongs to.

@@ -46,25 +46,46 @@ pub(super) unsafe fn merge(
     old: &[u8],
     is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
-    let lead = to as usize % WORD;
-    let first = to.wrapping_sub(lead).cast::<AtomicU64>();
-    let words = (lead + new.len()).div_ceil(WORD);
-    for i in 0..words {
-        // The part of this word that the change covers; the rest counts as unchanged.
-        let (start, end) = ((i * WORD).saturating_sub(lead), ((i + 1) * WORD - lead).min(new.len()));
-        let place = if i == 0 { lead } else { 0 };
-        let word = |bytes: &[u8]| {
-            let mut word = [0; WORD];
-            word[place..place + end - start].copy_from_slice(&bytes[start..end]);
-            u64::from_ne_bytes(word)
-        };
-        let (new, old) = (word(new), word(old));
-        if new != old {
-            // SAFETY: the word is aligned, and in a page of the range.
-            unsafe { merge_word(&*first.add(i), new, old, is_others) }?;
+    // What lies before the first whole word, the whole words, and the rest.
+    let lead = to.align_offset(WORD).min(new.len());
+    let (head, new) = new.split_at(lead);
+    let (old_head, old) = old.split_at(lead);
+    let (words, tail) = new.as_chunks::<WORD>();
+    let (old_words, old_tail) = old.as_chunks::<WORD>();
+    let first = to.wrapping_add(lead).cast::<AtomicU64>();
+    // SAFETY: all of these words are aligned, and in pages of the range.
+    unsafe {
+        merge_part(first.wrapping_sub(1), WORD - lead, head, old_head, is_others)?;
+        for (i, (new, old)) in words.iter().zip(old_words).enumerate() {
+            if new != old {
+                merge_word(&*first.add(i), u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others)?;
+            }
         }
+        merge_part(first.wrapping_add(words.len()), 0, tail, old_tail, is_others)
     }
-    Ok(())
+}
+
+/// Merges bytes of one word, from its byte `place` on.
+///
+/// # Safety
+/// As for [`merge`], if there are any bytes.
+unsafe fn merge_part(
+    word: *const AtomicU64,
+    place: usize,
+    new: &[u8],
+    old: &[u8],
+    is_others: &dyn Fn(u64) -> bool,
+) -> std::result::Result<(), Conflict> {
+    if new == old {
+        return Ok(());
+    }
+    let whole = |part: &[u8]| {
+        let mut bytes = [0; WORD];
+        bytes[place..place + part.len()].copy_from_slice(part);
+        u64::from_ne_bytes(bytes)
+    };
+    // SAFETY: the caller's promise.
+    merge_word(unsafe { &*word }, whole(new), whole(old), is_others)
 }
 
 #[inline]

@@ -60,6 +60,8 @@ enum Cause {
     Signal(Signal),
     /// A call of `exit` with this status.
     Exit(c_int),
+    /// A call of this function with memory of the program.
+    Call(&'static str, u64),
     /// The kernel has exceeded this limit.
     Timeout(Duration),
 }
@@ -165,6 +167,9 @@ fn words(record: &Record) -> (String, u64) {
         Cause::Exit(status) => return (format!("it called exit, with status {status}"), 0),
         Cause::Timeout(limit) => {
             return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
+        }
+        Cause::Call(function, at) => {
+            return (format!("it called {function} with {at:#x}, memory of the program that only the program can free"), 0);
         }
         Cause::Signal(signal) => signal,
     };
@@ -285,6 +290,12 @@ fn note(cause: impl FnOnce() -> Cause) {
         // SAFETY: pause is safe in a signal handler.
         unsafe { libc::pause() };
     }
+}
+
+/// Ends the calling thread's kernel, which has called `function` with memory of the program.
+#[cold]
+pub(super) fn note_call(function: &'static str, at: u64) {
+    note(|| Cause::Call(function, at));
 }
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::Mmap;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, c_void};
+use std::ffi::{CString, OsStr, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -160,6 +160,14 @@ fn load_address(library: &Library) -> Result<u64> {
     }
     // SAFETY: the loader's record lives as long as the library is open.
     Ok(unsafe { (*map).addr })
+}
+
+/// The address of a function that a library of this process exports.
+pub(super) fn library_function(symbol: &str) -> Option<u64> {
+    let name = CString::new(symbol).ok()?;
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found as u64)
 }
 
 pub(super) struct Image {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The processor's own cores: this process loads images and runs their kernels.
 
+pub mod calls;
 pub(crate) mod crash;
 pub(crate) mod image;
 pub(crate) mod kernels;
@@ -87,7 +88,12 @@ impl Backend for Cpu {
 
     fn connect(&self, home: Arc<dyn Home>) {
         let images = self.images.clone();
-        self.unified.connect(home, move |symbol| images.read().values().find_map(|image| image.function(symbol)));
+        let in_image = move |symbol: &str| images.read().values().find_map(|image| image.function(symbol));
+        self.unified.connect(home, move |symbol| in_image(symbol).or_else(|| image::library_function(symbol)));
+    }
+
+    fn use_streams(&self, streams: [u64; 3]) {
+        calls::set_streams(streams);
     }
 
     fn discard(&self, at: u64, len: u64) {

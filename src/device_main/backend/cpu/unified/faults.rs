@@ -49,14 +49,16 @@ pub(super) fn arm() {
     ARMED.store(true, Ordering::Release);
 }
 
-fn is_of_program(address: u64) -> bool {
-    (LOWEST..HIGHEST).contains(&address) && !WINDOW.contains(&address)
+/// True if an address may be the program's, and faults are served.
+#[inline]
+pub(in super::super) fn is_of_program(address: u64) -> bool {
+    (LOWEST..HIGHEST).contains(&address) && !WINDOW.contains(&address) && ARMED.load(Ordering::Acquire)
 }
 
 /// Resolves a fault of the calling thread, if that is possible: returns where the instruction, or the call, goes on.
 /// Async-signal-safe.
 pub(in super::super) fn resolve(address: u64, access: Access) -> Option<u64> {
-    if !ARMED.load(Ordering::Acquire) || !is_of_program(address) {
+    if !is_of_program(address) {
         return None;
     }
     let (result, state) = (AtomicU64::new(0), AtomicU32::new(OPEN));

@@ -3,9 +3,8 @@
 //!
 //! Nothing of this process lies at an address that the program may have (`sys::layout`), so such an access faults. The
 //! faulting thread waits in its signal handler ([`faults`]) while one thread, the pager, fetches the memory ([`pages`]).
-//! It is read-only at first. The next fault, of a write, keeps a copy, against which the memory is compared at the
-//! kernel's end; what differs goes home before the kernel's message is answered. Then the memory is forgotten, unless
-//! another kernel runs.
+//! At the kernel's end, what differs from what was fetched goes home before the kernel's message is answered. Then the
+//! memory is forgotten, unless another kernel runs.
 
 mod ahead;
 mod diff;
@@ -18,7 +17,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::device_main::home::Home;
 use crate::sys::layout;
-pub(super) use faults::{Access, resolve};
+pub(super) use faults::{Access, is_of_program, resolve};
 use faults::Fault;
 use pages::Pages;
 use std::sync::{Arc, OnceLock};
@@ -129,7 +128,7 @@ impl Unified {
             none => none.insert(Pages::new(home)?),
         };
         self.is_used.store(true, Ordering::SeqCst);
-        all.make_accessible(home, fault.address, fault.access == Access::Write)?;
+        all.fetch(home, fault.address)?;
         Ok(fault.address)
     }
 }

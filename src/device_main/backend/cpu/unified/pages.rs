@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The pages of the program that this process has, at the program's addresses.
 //!
-//! They are shared mappings of a file in memory whose offsets are the addresses, so that neighbors are one mapping: a
-//! process has 65,530 at most. A page is written to the file before it is mapped: no thread sees it half fetched.
+//! They are private mappings of a file in memory whose offsets are the addresses, so that neighbors are one mapping: a
+//! process has 65,530 at most. A page is written to the file before it is mapped: no thread sees it half fetched. When a
+//! kernel writes to a page, Linux gives this process a copy of it; the file keeps what was fetched, and `pagemap` shows
+//! which pages have copies.
 
-use super::ahead::{Ahead, LEAST};
+use super::ahead::Ahead;
 use super::diff::{changed_bytes, changed_words};
 use super::ranges::Ranges;
 use super::source::Source;
@@ -13,20 +15,18 @@ use crate::device_main::home::Home;
 use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 const PAGE: u64 = 4096;
 /// The file's length: all addresses of a process.
 const ADDRESSES: u64 = 1 << 47;
 /// Most bytes of one change: its new and its old bytes go into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
-/// With more mappings than this, pages are made writable, or fetched, in larger pieces.
-const MANY: usize = 10_000;
-
 /// Most bytes that are kept for the next kernel, which then need not be allocated again.
 const KEPT: u64 = 1 << 30;
 /// Changes of at least this many bytes are offered to a program of this node.
@@ -35,47 +35,37 @@ const LARGE: usize = 64 << 10;
 pub(super) struct Pages {
     source: Source,
     file: File,
+    /// This process's pagemap.
+    pagemap: File,
     mapped: Ranges,
-    writable: Ranges,
-    /// What the writable pages held when they were fetched, by the address of each piece.
-    old: BTreeMap<u64, Vec<u8>>,
-    reads: Ahead,
-    writes: Ahead,
-    /// Pages that the file still has memory for.
+    ahead: Ahead,
+    /// What the file still has memory for.
     kept: Ranges,
-    /// Buffers for `old`.
-    buffers: Vec<Vec<u8>>,
 }
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let file = node::memfd(c"omptarget-mpi-pages", 0)?;
         file.set_len(ADDRESSES)?;
-        let (mapped, writable, old, reads, writes, kept, buffers) = Default::default();
-        Ok(Pages { source: Source::new(home.process()), file, mapped, writable, old, reads, writes, kept, buffers })
+        let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
+        let (mapped, ahead, kept) = Default::default();
+        Ok(Pages { source, file, pagemap, mapped, ahead, kept })
     }
 
-    pub fn make_accessible(&mut self, home: &dyn Home, address: u64, to_write: bool) -> Result<()> {
+    /// Fetches the page of an address, and others with it, unless it is there.
+    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<()> {
         let page = address & !(PAGE - 1);
-        if self.mapped.around(page).is_none() {
-            self.fetch(home, page)?;
+        if self.mapped.around(page).is_some() {
+            return Ok(());
         }
-        if to_write && self.writable.around(page).is_none() {
-            self.make_writable(page)?;
-        }
-        Ok(())
-    }
-
-    /// Fetches a page, and others with it.
-    fn fetch(&mut self, home: &dyn Home, page: u64) -> Result<()> {
-        let wanted = self.mapped.gap(page, &self.reads.around(page));
+        let wanted = self.mapped.gap(page, &self.ahead.around(page));
         let got = match self.fetch_range(home, wanted.clone()) {
             Ok(got) if got.contains(&page) => got,
             // The program has nothing somewhere before the page.
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end)?,
             other => other?,
         };
-        self.reads.note(page, got);
+        self.ahead.note(page, got);
         Ok(())
     }
 
@@ -89,34 +79,15 @@ impl Pages {
             end += bytes.len() as u64;
             Ok(self.file.write_all_at(bytes, at)?)
         })?;
-        mapping::map_file_at(range.start, end - range.start, libc::PROT_READ, Some(&self.file), range.start).map_err(
-            |e| {
-                Error::from(e).context(format_args!(
-                    "the program has {:#x} to {end:#x}, which this device can't map there",
-                    range.start
-                ))
-            },
-        )?;
-        self.mapped.insert(range.start..end);
-        Ok(range.start..end)
-    }
-
-    /// Makes a page writable, and others with it. A copy is made first, while nothing can change them.
-    fn make_writable(&mut self, page: u64) -> Result<()> {
-        let mapped = self.mapped.around(page).ok_or(Error::Reported)?;
-        let mut wanted = self.writes.around(page);
-        if self.old.len() > MANY {
-            wanted = wanted.start & !(32 * LEAST - 1)..wanted.end.next_multiple_of(32 * LEAST);
-        }
-        let range = self.writable.gap(page, &(wanted.start.max(mapped.start)..wanted.end.min(mapped.end)));
-        let mut old = self.buffers.pop().unwrap_or_default();
-        old.resize((range.end - range.start) as usize, 0);
-        self.file.read_exact_at(&mut old, range.start)?;
-        mapping::protect(range.start, range.end - range.start, libc::PROT_READ | libc::PROT_WRITE)?;
-        self.old.insert(range.start, old);
-        self.writable.insert(range.clone());
-        self.writes.note(page, range);
-        Ok(())
+        let got = range.start..end;
+        mapping::map_private_at(&got, &self.file).map_err(|e| {
+            Error::from(e).context(format_args!(
+                "the program has {:#x} to {end:#x}, which this device can't map there",
+                range.start
+            ))
+        })?;
+        self.mapped.insert(got.clone());
+        Ok(got)
     }
 
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
@@ -124,23 +95,25 @@ impl Pages {
     pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<()> {
         let mut copy = Vec::new();
         let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false };
-        for (&at, old) in &mut self.old {
-            // SAFETY: these pages are mapped, and no kernel runs that could write there.
+        for written in self.written()? {
+            let at = written.start;
+            let old = self.fetched(&written)?;
+            // SAFETY: these pages are mapped. If others may write there, they are only copied.
             let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
             if !last {
-                copy.resize(old.len(), 0);
-                self.file.read_exact_at(&mut copy, at)?;
+                copy.clear();
+                copy.extend_from_slice(now);
                 now = &copy;
             }
-            let changes: Vec<_> = changed_words(now, old).collect();
+            let changes: Vec<_> = changed_words(now, &old).collect();
             let len: usize = changes.iter().map(|change| change.len()).sum();
-            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, now, old)? {
+            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, now, &old)? {
                 for change in changes {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }
             }
             if !last {
-                std::mem::swap(old, &mut copy);
+                self.file.write_all_at(now, at)?;
             }
         }
         outgoing.flush();
@@ -150,13 +123,33 @@ impl Pages {
         Ok(())
     }
 
+    /// The pages that kernels have written to.
+    fn written(&self) -> Result<Vec<Range<u64>>> {
+        let mut written = Ranges::default();
+        for range in self.mapped.iter() {
+            let mut entries = vec![0; (range.end - range.start) as usize / PAGE as usize * size_of::<u64>()];
+            self.pagemap.read_exact_at(&mut entries, range.start / PAGE * size_of::<u64>() as u64)?;
+            let pages = (range.start..range.end).step_by(PAGE as usize);
+            let copies = pages.zip(entries.as_chunks().0).filter(|(_, entry)| is_copy(u64::from_ne_bytes(**entry)));
+            copies.for_each(|(page, _)| written.insert(page..page + PAGE));
+        }
+        Ok(written.iter().collect())
+    }
+
+    /// What was fetched of a range.
+    fn fetched(&self, range: &Range<u64>) -> Result<Mmap> {
+        let view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).populate().clone();
+        // SAFETY: only this object, under its lock, changes the file.
+        Ok(unsafe { view.map(&self.file)? })
+    }
+
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
-        for range in self.mapped.iter().collect::<Vec<_>>() {
+        for range in self.mapped.iter() {
             let mut end = range.start;
             self.source.read(home, range.clone(), &mut |at, bytes| {
                 end = at + bytes.len() as u64;
-                take_over(&self.file, &mut self.old, at, bytes)
+                take_over(&self.file, at, bytes)
             })?;
             if end < range.end {
                 return Err(Error::new(format!(
@@ -174,10 +167,7 @@ impl Pages {
             self.kept.insert(range);
         }
         self.mapped.clear();
-        self.writable.clear();
-        self.buffers.extend(std::mem::take(&mut self.old).into_values());
         if self.kept.bytes() > KEPT {
-            self.buffers.clear();
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             for range in self.kept.iter() {
                 // If this fails, the memory stays in use.
@@ -188,27 +178,34 @@ impl Pages {
     }
 }
 
-/// Stores what differs in the program's memory now from what it was when it was fetched.
-fn take_over(file: &File, all_old: &mut BTreeMap<u64, Vec<u8>>, at: u64, bytes: &[u8]) -> Result<()> {
+/// True if an entry of a pagemap (Linux, admin-guide/mm/pagemap.rst) shows a copy, not a page of the file: a present page
+/// that belongs to no file, or a swapped one.
+fn is_copy(entry: u64) -> bool {
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    const OF_FILE: u64 = 1 << 61;
+    entry & (PRESENT | OF_FILE) == PRESENT || entry & SWAPPED != 0
+}
+
+/// Stores what differs in the program's memory now, `bytes`, from what was fetched, in the file, and in mapped pages that
+/// are copies.
+fn take_over(file: &File, at: u64, bytes: &[u8]) -> Result<()> {
     let mut known = vec![0; bytes.len()];
     file.read_exact_at(&mut known, at)?;
-    let end = at + bytes.len() as u64;
-    let first = all_old.range(..=at).next_back().map_or(at, |(&start, _)| start);
-    for (&start, old) in all_old.range_mut(first..end) {
-        let (from, to) = (start.max(at), (start + old.len() as u64).min(end));
-        let here = from.saturating_sub(at) as usize..to.saturating_sub(at) as usize;
-        let old = old.iter_mut().skip((from - start) as usize);
-        for ((known, old), theirs) in known[here.clone()].iter_mut().zip(old).zip(&bytes[here]) {
-            if *known == *old {
-                *old = *theirs;
-            } else {
-                // A kernel has changed it. If the program has too, it will find the conflict.
-                *known = *theirs;
+    for change in changed_bytes(bytes, &known) {
+        for i in change {
+            let (theirs, known) = (bytes[i], known[i]);
+            // SAFETY: the page is mapped.
+            let mine = unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
+            // What both have changed stays as it was, in the file too, for the program to find the conflict.
+            if [theirs, known].contains(&mine.load(Ordering::Relaxed)) {
+                file.write_all_at(&[theirs], at + i as u64)?;
+                if mine.load(Ordering::Relaxed) == known {
+                    // A kernel may write another value at this moment.
+                    let _ = mine.compare_exchange(known, theirs, Ordering::Relaxed, Ordering::Relaxed);
+                }
             }
         }
-    }
-    for change in changed_bytes(bytes, &known) {
-        file.write_all_at(&bytes[change.clone()], at + change.start as u64)?;
     }
     Ok(())
 }
