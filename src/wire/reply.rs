@@ -38,6 +38,9 @@ wire_format! {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Changes<'a>(pub &'a [u8]);
 
+/// An address, the new bytes and the old ones.
+pub type Change<'a> = (u64, &'a [u8], &'a [u8]);
+
 impl<'a> Changes<'a> {
     /// Bytes of a change besides its contents.
     pub(crate) const HEAD: usize = <(u64, u32)>::LEN;
@@ -49,8 +52,8 @@ impl<'a> Changes<'a> {
         out.extend_from_slice(old);
     }
 
-    /// The next change: its address, the new bytes and the old ones.
-    pub fn take(&mut self) -> Result<Option<(u64, &'a [u8], &'a [u8])>> {
+    /// The next change.
+    pub fn take(&mut self) -> Result<Option<Change<'a>>> {
         if self.0.is_empty() {
             return Ok(None);
         }

@@ -157,13 +157,13 @@ proptest! {
                 });
             }
         });
-        for i in 0..64 {
-            let device = |d: u8| cuts.iter().rposition(|&(start, len)| owners[i] == d && (start..start + len).contains(&i));
-            let wanted = match owners[i] {
+        for (i, &owner) in owners.iter().enumerate() {
+            let device = |d: u8| cuts.iter().rposition(|&(start, len)| owner == d && (start..start + len).contains(&i));
+            let wanted = match owner {
                 d @ 0..2 => device(d).map_or(0, |round| round as u8 + 1),
                 _ => 200,
             };
-            prop_assert_eq!(byte(i).load(Ordering::Relaxed), wanted, "byte {} of {}", i, owners[i]);
+            prop_assert_eq!(byte(i).load(Ordering::Relaxed), wanted, "byte {} of {}", i, owner);
         }
     }
 
