@@ -47,15 +47,17 @@ pub(super) unsafe fn merge(
     is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
     // What lies before the first whole word, the whole words, and the rest.
-    let lead = to.align_offset(WORD).min(new.len());
+    let place = to as usize % WORD;
+    let lead = ((WORD - place) % WORD).min(new.len());
     let (head, new) = new.split_at(lead);
     let (old_head, old) = old.split_at(lead);
     let (words, tail) = new.as_chunks::<WORD>();
     let (old_words, old_tail) = old.as_chunks::<WORD>();
-    let first = to.wrapping_add(lead).cast::<AtomicU64>();
+    let before = to.wrapping_sub(place).cast::<AtomicU64>();
+    let first = before.wrapping_add(usize::from(place > 0));
     // SAFETY: all of these words are aligned, and in pages of the range.
     unsafe {
-        merge_part(first.wrapping_sub(1), WORD - lead, head, old_head, is_others)?;
+        merge_part(before, place, head, old_head, is_others)?;
         for (i, (new, old)) in words.iter().zip(old_words).enumerate() {
             if new != old {
                 merge_word(&*first.add(i), u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others)?;
