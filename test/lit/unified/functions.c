@@ -16,7 +16,7 @@
 // RUN: %run1 %t.stripped exported 2> %t.err
 // RUN: %line none %t.err
 // RUN: %run1 --rc fail %t.stripped local 2> %t.err
-// RUN: %line error %t.err "kernel main, line" "device 0" %hostname "0x[0-9a-f]+ of .*functions.c.tmp.stripped" "declare target"
+// RUN: %line error %t.err "kernel main, line" "device 0" %hostname "0x[0-9a-f]+ of .*functions.c.tmp.stripped, which has no symbol"
 //
 // RUN: %clang %s %S/Inputs/same-name.c -o %t.two
 // RUN: %run1 --rc fail %t.two local 2> %t.err
