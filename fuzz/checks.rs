@@ -12,7 +12,7 @@ use omptarget_mpi::wire::MESSAGE_MAX;
 use omptarget_mpi::wire::command::{Commands, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
 use omptarget_mpi::wire::record::{Record, Records};
-use omptarget_mpi::wire::reply::{self, Reply};
+use omptarget_mpi::wire::reply::{self, Changes, Reply};
 #[cfg(feature = "workers")]
 use omptarget_mpi::workers::packet::Packet;
 use std::ffi::OsString;
@@ -83,6 +83,15 @@ fn reply(bytes: &[u8]) -> bool {
         Reply::Output { stream, bytes } => {
             reply::begin_output(&mut copy, *stream);
             copy.extend_from_slice(bytes);
+        }
+        Reply::Fetch { .. } | Reply::ChangedThere { .. } | Reply::Find { .. } => reply.write(&mut copy),
+        Reply::Changed { seq, changes } => {
+            reply::begin_changed(&mut copy, *seq);
+            let mut rest = *changes;
+            while let Some((at, new, old)) = rest.take().expect("what was read is valid") {
+                assert_eq!(new.len(), old.len());
+                Changes::push(&mut copy, at, new, old);
+            }
         }
         Reply::Records(all) => {
             reply::begin_records(&mut copy);

@@ -164,6 +164,33 @@ impl Image {
     }
 }
 
+/// The symbol of the function at an address of a file, of several the global one. Fails if that is local and another
+/// local function of the file has its name.
+pub(crate) fn function_at(bytes: &[u8], address: u64) -> Result<Option<String>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
+    let tables = [(&elf.syms, &elf.strtab), (&elf.dynsyms, &elf.dynstrtab)];
+    let mut functions = Vec::new();
+    for (table, names) in tables {
+        let defined = table.iter().filter(|s| s.is_function() && !s.is_import());
+        functions.extend(defined.filter_map(|s| Some((s, names.get_at(s.st_name)?))));
+    }
+    let is_local = |s: &sym::Sym| s.st_bind() == sym::STB_LOCAL;
+    let here = functions.iter().filter(|(s, _)| s.st_value == address);
+    let Some((symbol, name)) = here.min_by_key(|(s, _)| is_local(s)) else { return Ok(None) };
+    let is_other = |(s, other): &(sym::Sym, &str)| is_local(s) && s.st_value != address && other == name;
+    match is_local(symbol) && functions.iter().any(is_other) {
+        true => Err(Error::new(format!("several local functions are called {name}"))),
+        false => Ok(Some(name.to_string())),
+    }
+}
+
+/// The functions of a file of which the loader chooses the version (`STT_GNU_IFUNC`).
+pub(crate) fn indirect_functions(bytes: &[u8]) -> Result<Vec<String>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
+    let indirect = elf.dynsyms.iter().filter(|s| s.st_type() == sym::STT_GNU_IFUNC);
+    Ok(indirect.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
+}
+
 fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
 }

@@ -44,6 +44,8 @@ pub mod order {
     /// after each `dlopen`, even of one that the dynamic loader is still relocating for another
     /// thread. Only other images and the end of the device wait for that.
     pub const LOADING: u8 = 9;
+    /// The program's pages on a device. Held while they are fetched and changes go home: only kernels wait for that.
+    pub const UNIFIED: u8 = 11;
     /// What regions have printed. Held while a reply waits for the program to take that output; the
     /// waiting thread receives messages meanwhile.
     pub const OUTPUT: u8 = 10;

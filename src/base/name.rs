@@ -53,7 +53,8 @@ fn parts(symbol: &str) -> Option<String> {
     })
 }
 
-fn demangled(function: &str) -> String {
+/// The name of a function of C++; other names stay unchanged.
+pub(crate) fn demangled(function: &str) -> String {
     let name = function.starts_with("_Z").then(|| demangle(function)).flatten();
     name.unwrap_or_else(|| function.to_string())
 }

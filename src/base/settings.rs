@@ -127,6 +127,12 @@ settings! {
         meaning: "`cpu` runs regions on the cores of the device's node; `offload` runs them on an accelerator there, \
             through that node's own libomptarget and its plugins.",
     }
+    UNIFIED unified: Unified, read by Program, Device {
+        values: words(&[("auto", Unified::Auto), ("on", Unified::On), ("off", Unified::Off)]),
+        default: Value("auto"),
+        meaning: "Says whether regions may use the program's memory by its own addresses: `on`, `off`, or (`auto`) if the \
+            program has `requires unified_shared_memory`, or has allocated shared memory.",
+    }
     START_TIMEOUT start_timeout: Duration, read by Program, Device {
         values: whole(1..=86_400, Duration::from_secs),
         default: Value("60"),
@@ -307,6 +313,16 @@ pub enum Bind {
     Share,
     Node,
     Inherit,
+}
+
+/// Whether regions may use the program's memory, see `OMPTARGET_MPI_UNIFIED` in the table.
+#[allow(missing_docs, reason = "the table explains them")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unified {
+    #[default]
+    Auto,
+    On,
+    Off,
 }
 
 /// What executes regions, see `OMPTARGET_MPI_BACKEND` in the table.

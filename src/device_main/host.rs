@@ -10,13 +10,12 @@ use crate::mpi::pmi;
 use crate::sys::{node, process, tcp_liveness};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 
 pub(crate) struct Host {
     link: Link<Completion>,
     rank: usize,
     /// The host's process, if it runs on this node and this process is not a worker.
-    process: Option<OwnedFd>,
+    process: Option<process::Handle>,
     policy: BackoffPolicy,
     /// The device's own standard error.
     stderr: File,
@@ -27,7 +26,7 @@ impl Host {
     /// `policy` is how to wait for the host's messages; `quit` exits the device.
     pub fn new(
         link: Link<Completion>,
-        (rank, process): (usize, Option<OwnedFd>),
+        (rank, process): (usize, Option<process::Handle>),
         policy: BackoffPolicy,
         stderr: File,
         quit: fn(i32) -> !,
@@ -51,6 +50,11 @@ impl Host {
     #[inline]
     pub fn is_near(&self) -> bool {
         self.process.is_some()
+    }
+
+    /// The host's process, if it is on this node.
+    pub fn process(&self) -> Option<i32> {
+        self.process.as_ref().map(|process| process.pid)
     }
 
     pub fn backoff(&self) -> Backoff<'_> {

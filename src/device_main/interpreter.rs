@@ -162,6 +162,7 @@ impl<B: Backend> Interpreter<B> {
             work.fail(fault.failure.clone());
         }
         let w = &mut *work;
+        let message = w.head.seq;
         if B::GATHERS && w.copies.is_some() {
             self.settle_writes(me, w)?;
         }
@@ -202,15 +203,15 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
                 let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
                 few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                return Ok(self.launch(me, work, &Launch { kernel, args: &few[..n], array, shape: None }));
+                return Ok(self.launch(me, work, &Launch { message, kernel, args: &few[..n], array, shape: None }));
             }
             Some(Command::Launch { kernel, args, array }) => {
                 let many: Vec<u64> = args.iter().collect();
-                return Ok(self.launch(me, work, &Launch { kernel, args: &many, array, shape: None }));
+                return Ok(self.launch(me, work, &Launch { message, kernel, args: &many, array, shape: None }));
             }
             Some(Command::LaunchShaped { kernel, shape, args }) => {
                 let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
-                return self.launch_with(me, work, &Launch { kernel, args: &args, array: false, shape });
+                return self.launch_with(me, work, &Launch { message, kernel, args: &args, array: false, shape });
             }
             Some(Command::Wait { seq }) => {
                 let waiting = self.schedule.lock().wait(work, seq);

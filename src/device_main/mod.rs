@@ -6,6 +6,7 @@ mod check;
 mod checkpoint;
 mod completion;
 pub(crate) mod crash_board;
+pub(crate) mod home;
 mod host;
 mod interpreter;
 mod loader;

@@ -388,6 +388,6 @@ impl Pool {
 }
 
 /// Stack size of threads that run kernels: that of a main thread, within limits.
-fn stack_limit() -> usize {
+pub(super) fn stack_limit() -> usize {
     getrlimit(Resource::Stack).current.map_or(64 << 20, |bytes| (bytes as usize).max(8 << 20))
 }

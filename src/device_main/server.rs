@@ -7,6 +7,7 @@
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
+use super::home::{Answer, Answers, Home};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -35,6 +36,8 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
+/// With this many messages unsent, a kernel's changes wait: they would fill the memory.
+const CHANGES_UNSENT: usize = 64;
 /// Polls of the receiver between calls of `poll_housekeeping`.
 const LOOKS: u32 = 16;
 
@@ -42,6 +45,7 @@ pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
+    answers: Answers,
     /// The reply to the shutdown command.
     shutdown_reply: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     /// Set if this process can be checkpointed.
@@ -61,7 +65,10 @@ impl<B: Backend> Server<B> {
         let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
         let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace });
         let interpreter = Interpreter::new(parts.clone(), kernel_time);
-        Arc::new(Server { parts, inbox: Mutex::default(), interpreter, shutdown_reply: Mutex::default(), checkpoint })
+        let (inbox, answers, shutdown_reply) = Default::default();
+        let server = Arc::new(Server { parts, inbox, interpreter, answers, shutdown_reply, checkpoint });
+        server.parts.backend.connect(server.clone());
+        server
     }
 
     #[cfg(test)]
@@ -150,6 +157,7 @@ impl<B: Backend> Server<B> {
                     outcome = unsafe { backend.start(at, len) };
                 }
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
                 Command::Discard { at, len } => backend.discard(at, len),
                 Command::Trace { events } => trace.begin(events),
@@ -163,6 +171,12 @@ impl<B: Backend> Server<B> {
                 }
                 Command::Shutdown => ends = true,
                 Command::Printed { bytes } => output.acknowledge(bytes),
+                Command::Pages { at, more, bytes } => {
+                    self.answers.arrive(Answer::Pages { at, more, bytes: bytes.0.to_vec() })
+                }
+                Command::Taken => self.answers.arrive(Answer::Taken),
+                Command::Function { name } => self.answers.arrive(Answer::Function(name.text())),
+                Command::Refuse { why } => self.answers.arrive(Answer::Refused(why.text())),
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
         }
@@ -208,6 +222,66 @@ impl<B: Backend> Server<B> {
         // MPI unloads libraries when it ends; no other thread may be loading one then.
         let _loading = loader.hold_loading();
         host.leave()
+    }
+}
+
+impl<B: Backend> Home for Server<B> {
+    fn process(&self) -> Option<i32> {
+        self.parts.host.process()
+    }
+
+    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::fetch(&mut message, at, len);
+        host.send(message);
+        let mut result = Ok(());
+        loop {
+            match self.answers.wait(|| self.drive_only()) {
+                // After an error the rest of the answer must be taken too.
+                Answer::Pages { at, bytes, more } => {
+                    result = result.and_then(|()| piece(at, &bytes));
+                    if !more {
+                        return result;
+                    }
+                }
+                other => return Err(other.error()),
+            }
+        }
+    }
+
+    fn function(&self, at: u64) -> Result<String> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::find(&mut message, at);
+        host.send(message);
+        match self.answers.wait(|| self.drive_only()) {
+            Answer::Function(name) => Ok(name),
+            other => Err(other.error()),
+        }
+    }
+
+    fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::begin_changed(&mut message, seq);
+        write(&mut message);
+        host.send(message);
+        while !host.link().has_fewer_unsent(CHANGES_UNSENT) {
+            self.drive_only();
+        }
+    }
+
+    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<bool> {
+        let host = &self.parts.host;
+        let mut message = host.link().buffer();
+        reply::changed_there(&mut message, seq, at, new, old);
+        host.send(message);
+        match self.answers.wait(|| self.drive_only()) {
+            Answer::Taken => Ok(true),
+            Answer::Refused(_) => Ok(false),
+            other => Err(other.error()),
+        }
     }
 }
 

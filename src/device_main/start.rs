@@ -7,12 +7,13 @@ use super::backend::offload::{Offload, visible};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
-use super::host::Host;
+use super::host::{Host, park};
 use super::output::Output;
+use super::pool;
 use super::process::quit;
 use super::server::Server;
 use super::supervisor;
-use crate::base::settings::{self, Bind, Settings};
+use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher};
 use crate::job::topology::{Team, accelerator_of, processes, share_of_cores, sharers};
@@ -20,10 +21,9 @@ use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
 use crate::mpi::Mpi;
-use crate::sys::{node, process, tcp_liveness};
+use crate::sys::{layout, node, process, tcp_liveness};
 use crate::wire::hello::{Hello, Role};
 use std::convert::Infallible;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Starts the server of a rank whose devices are processes, if the settings say so; before any thread and MPI.
@@ -44,7 +44,7 @@ pub(crate) struct Place {
     /// See [`Link::new`].
     pub frames: Vec<usize>,
     /// The host's rank, and its process if it runs on this node.
-    pub host: (usize, Option<OwnedFd>),
+    pub host: (usize, Option<process::Handle>),
     hellos: Vec<Hello>,
     /// The number of the rank's first device.
     number: usize,
@@ -145,13 +145,19 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
         return rank.serve(Place::find(&settings)?);
     }
     let board = match supervised {
-        Some(fd) => supervisor::board(fd)?,
+        Some(fd) => {
+            layout::settle();
+            // Executed by the dynamic loader, it has the loader's name.
+            let _ = rustix::thread::set_name(c"llvm-offload-mpi");
+            supervisor::board(fd)?
+        }
         None => {
             if settings.bind != Bind::Inherit {
                 // Now, while the launcher is the parent.
                 node::undo_binding();
             }
-            supervisor::fork_device()?
+            let is_cpu = settings.backend == settings::Backend::Cpu;
+            supervisor::fork_device(is_cpu && settings.unified != Unified::Off)?
         }
     };
     if settings.backend == settings::Backend::Offload {
@@ -187,7 +193,7 @@ pub(crate) fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
 /// Serves the host with a backend, which uses the crash board.
 pub(crate) fn execute<B: Backend>(
     link: Link<Completion>,
-    host: (usize, Option<OwnedFd>),
+    host: (usize, Option<process::Handle>),
     policy: BackoffPolicy,
     checkpoint: Option<Arc<dyn Checkpoint>>,
     (board, backend): (&'static CrashBoard, B),
@@ -200,5 +206,12 @@ pub(crate) fn execute<B: Backend>(
     let (output, stderr) = Output::capture()?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, stderr, quit);
-    Server::new(host, backend, output, settings.kernel_timeout, checkpoint).run()
+    let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);
+    if !layout::is_in_window() {
+        server.run()
+    }
+    // Not on the first stack, which is outside of the window.
+    let thread = std::thread::Builder::new().stack_size(pool::stack_limit());
+    thread.spawn(move || server.run()).map_err(|e| Error::from(e).context("can't start a thread"))?;
+    park()
 }

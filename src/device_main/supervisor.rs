@@ -10,7 +10,7 @@ use super::crash_board::CrashBoard;
 use super::process::die_with_parent;
 use crate::base::{Error, Result, log, name};
 use crate::sys::cgroup::{field, memory_folders};
-use crate::sys::{node, process};
+use crate::sys::{layout, node, process};
 use crate::{debug, mpi};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
@@ -27,8 +27,9 @@ const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::
 /// Those of them that terminate it.
 const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Forks the device and returns there, with the crash board that its parent will read. No thread may run yet.
-pub(super) fn fork_device() -> Result<&'static CrashBoard> {
+/// Forks the device and returns there, with the crash board that its parent will read. No thread may run yet. If
+/// `in_window`, the device is executed anew with another [`layout`].
+pub(super) fn fork_device(in_window: bool) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();
     let (me, launcher) = (std::process::id(), parent_id());
@@ -45,8 +46,8 @@ pub(super) fn fork_device() -> Result<&'static CrashBoard> {
             }
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
-            if mpi::library().starts_with("MPICH") {
-                start_afresh(&file);
+            if in_window || mpi::library().starts_with("MPICH") {
+                start_afresh(&file, in_window);
             }
             Ok(board)
         }
@@ -57,16 +58,22 @@ pub(super) fn fork_device() -> Result<&'static CrashBoard> {
 /// Executes this executable anew in this process; returns if that fails. MPICH must not start in a
 /// forked process that has not called `exec`: in 1 of 70 of them UCX 1.18 hangs while it installs its
 /// hooks, with or without other threads (MPICH 4.2, `ucm_event_enter_exclusive`).
-fn start_afresh(board: &fs::File) {
+fn start_afresh(board: &fs::File, in_window: bool) {
     let fd = board.as_raw_fd();
     // The descriptor stays open across `exec`.
     let _ = fcntl_setfd(board, FdFlags::empty());
     if let Ok(executable) = std::env::current_exe() {
-        let mut command = Command::new(executable);
-        if let Some(name) = std::env::args_os().next() {
+        let mut command = match in_window.then(layout::choose_window).flatten() {
+            Some(loader) => Command::new(loader),
+            None => Command::new(&executable),
+        };
+        if command.get_program() != executable {
+            command.arg(executable);
+        } else if let Some(name) = std::env::args_os().next() {
             command.arg0(name);
         }
         let e = command.arg(format!("--supervised={fd}")).exec();
+        layout::settle();
         debug!("a device could not be started afresh: {e}");
     }
 }

@@ -6,12 +6,12 @@ use crate::base::elf;
 use crate::base::sync::Mutex;
 use crate::debug;
 use crate::plugin::image::Entry;
+use crate::plugin::unified;
 use crate::sys::node;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
@@ -166,16 +166,12 @@ pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
     0
 }
 
-/// Warns if a `requires` directive asks for what these devices can't do.
+/// Notes what a `requires` directive asks for.
 pub(super) fn note_requires(flags: i64) {
     /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
     const UNIFIED_SHARED_MEMORY: i64 = 8;
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if flags & UNIFIED_SHARED_MEMORY != 0 && !SAID.swap(true, Ordering::Relaxed) {
-        log::warning(
-            "the program requires unified_shared_memory, but MPI devices have memory of their own: \
-             a region that uses unmapped host memory will fail",
-        );
+    if flags & UNIFIED_SHARED_MEMORY != 0 {
+        unified::require();
     }
 }
 

@@ -4,6 +4,7 @@
 use super::queue::{at_once, queue_of};
 use super::*;
 use crate::debug;
+use crate::plugin::unified;
 
 fn to_bytes(size: i64, device: &Device) -> Result<u64> {
     u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))
@@ -19,12 +20,12 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
         let size = to_bytes(size, device)?;
         let at = match kind {
             ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.memory.alloc(size, host as u64)?,
-            ALLOC_HOST => plugin.alloc_host(size)?,
-            ALLOC_SHARED => {
-                return Err(Error::new(format!(
-                    "no memory can be shared between the program and {}; allocate it on one side and map it",
-                    device.name()
-                )));
+            ALLOC_HOST | ALLOC_SHARED => {
+                unified::require();
+                if kind == ALLOC_SHARED {
+                    device.check_unified()?;
+                }
+                plugin.alloc_host(size)?
             }
             other => return Err(Error::new(format!("unknown kind {other} of memory"))),
         };

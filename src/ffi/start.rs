@@ -87,7 +87,9 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
             // LLVM 18 calls this for all devices before any is used: too early for a program's MPI.
             debug!("device {id} of {devices} will be spawned when it is used");
         } else {
-            debug!("{} is used", plugin()?.device(id)?.name());
+            let device = plugin()?.device(id)?;
+            debug!("{} is used", device.name());
+            device.check_unified()?;
         }
         Ok(())
     })

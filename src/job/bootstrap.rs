@@ -3,13 +3,13 @@
 
 use super::hosts;
 use super::topology::{Team, Topology, hello_of_this_process};
-use crate::base::settings::{self, Bind, Settings};
+use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::{Error, Result, log};
 use crate::debug;
 use crate::link::doorbell::{Doorbell, Doorbells};
 use crate::mpi::{self, Mpi, pmi};
 use crate::sys::deadline::Deadline;
-use crate::sys::{node, process};
+use crate::sys::{layout, node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
 use std::collections::BTreeSet;
 use std::iter::repeat_n;
@@ -119,6 +119,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
     }
     if role == Role::Device {
         mine.backend = settings.backend;
+        mine.outside = layout::outside().filter(|_| !settings.has_workers() && settings.backend == Backend::Cpu);
         mine.devices = settings.devices_per_rank;
         mine.processes = if settings.has_workers() { 1 + mine.devices } else { 1 };
     }

@@ -25,6 +25,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         mpi,
         processor: node::processor(),
         backend: Backend::Cpu,
+        outside: None,
     }
 }
 

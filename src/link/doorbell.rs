@@ -18,7 +18,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Doorbell {
     file: File,
     owner: u32,
     /// The owner's pidfd, if the owner is another process.
-    handle: Option<OwnedFd>,
+    handle: Option<process::Handle>,
 }
 
 impl Doorbell {

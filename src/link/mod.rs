@@ -524,6 +524,12 @@ impl<C> Link<C> {
         self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
     }
 
+    /// True if less than `most` messages wait to be sent, as far as this thread can see now.
+    pub fn has_fewer_unsent(&self, most: usize) -> bool {
+        let Some(state) = self.state.try_lock() else { return false };
+        self.outbox_len.load(Relaxed) + state.sends.len() < most
+    }
+
     /// Ends the transport together with the other ranks. Gives up messages that were received ahead.
     pub fn finish(&self) {
         let mut state = self.state.lock();

@@ -4,8 +4,8 @@
 //! A device address must never be a host address. Otherwise its misuse would go unnoticed, and
 //! a `has_device_addr` pointer could not be distinguished from a host pointer.
 
-use crate::base::Result;
 use crate::base::sync::RwLock;
+use crate::base::{Error, Result};
 use crate::sys::process::Mappings;
 use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;
@@ -30,6 +30,10 @@ impl Reservation {
         mapping::map_at(at, len, libc::PROT_NONE, None)?;
         Ok(Reservation { at, len })
     }
+
+    fn contains(&self, range: &Range<u64>) -> bool {
+        self.at <= range.start && range.end <= self.at + self.len
+    }
 }
 
 impl Drop for Reservation {
@@ -47,6 +51,8 @@ pub(crate) struct AddressMap {
     /// Images, and arenas whose addresses an accelerator chose.
     images: RwLock<Vec<(Range<u64>, usize)>>,
     reserved: Vec<Reservation>,
+    /// Where devices have their own memory, if that is reserved.
+    window: Option<Reservation>,
 }
 
 impl AddressMap {
@@ -54,7 +60,23 @@ impl AddressMap {
     pub(crate) fn at(at: u64, stride: u64, devices: usize) -> Result<AddressMap> {
         let len = stride * devices as u64;
         let reserved = vec![Reservation::at(at, len)?];
-        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), reserved })
+        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), reserved, window: None })
+    }
+
+    /// Keeps the addresses of the devices' own memory reserved.
+    pub(crate) fn keep_window(&mut self, window: Option<Reservation>) {
+        self.window = window;
+    }
+
+    /// Reserves the addresses of an image. Fails if the program or another device has something there.
+    pub(crate) fn reserve_image(&self, range: &Range<u64>) -> Result<Option<Reservation>> {
+        if self.window.as_ref().is_none_or(|window| !window.contains(range)) {
+            return Reservation::at(range.start, range.end - range.start).map(Some);
+        }
+        match self.overlapping(range) {
+            None => Ok(None),
+            Some(device) => Err(Error::new(format!("device {device} has an image there"))),
+        }
     }
 
     /// All arenas at addresses that this process chose.

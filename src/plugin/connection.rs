@@ -10,6 +10,7 @@ use super::port::Ports;
 use super::queue::{Open, Queue};
 use super::queue_trace::Tracing;
 use super::tags::Lease;
+use super::unified::{Request, Unified};
 use super::{diagnose, ending};
 use crate::base::limits::OUTPUT_STEP;
 use crate::base::lock::{Mutex, order};
@@ -47,6 +48,7 @@ pub(crate) struct Connection {
     /// Which device has which addresses, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
+    pub(crate) unified: Unified,
     /// By device: the queue for messages that the program did not request.
     housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
@@ -54,7 +56,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(link: Link<Part>, rank: usize, ports: Ports, tracing: Tracing) -> Connection {
+    pub(crate) fn new(link: Link<Part>, rank: usize, ports: Ports, tracing: Tracing, unified: Unified) -> Connection {
         Connection {
             link,
             inbox: Mutex::default(),
@@ -62,6 +64,7 @@ impl Connection {
             tracing,
             addresses: OnceLock::new(),
             console: Console::new(ports.len()),
+            unified,
             housekeeping: (0..ports.len()).map(Queue::control).collect(),
             ended_by: OnceLock::new(),
             ports,
@@ -199,6 +202,17 @@ impl Connection {
                 self.ports[port].count_unasked();
                 self.console.push(port, stream, bytes);
             }
+            Reply::Fetch { at, len } => self.ask(port, Request::Fetch { at, len }),
+            Reply::Find { at } => self.ask(port, Request::Find { at }),
+            Reply::Changed { seq, changes } => {
+                self.ports[port].count_unasked();
+                if let Err(e) = self.unified.take_over(&self.ports, (port, seq), changes) {
+                    diagnose::fail_kernel(&self.ports, (port, seq), &e);
+                }
+            }
+            Reply::ChangedThere { seq, at, len, new, old } => {
+                self.ask(port, Request::TakeOver { seq, at, len, new, old });
+            }
             Reply::Records(_) if !self.tracing.on => {
                 self.protocol_error(from, "it sends records that nobody asked for")
             }
@@ -208,6 +222,12 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// A device asks for something. The thread that drives answers once it holds no lock.
+    fn ask(&self, port: usize, request: Request) {
+        self.ports[port].count_unasked();
+        self.unified.ask(port, request);
     }
 
     // ---- failures --------------------------------------------------------------
@@ -288,16 +308,21 @@ impl Connection {
 
     // ---- output ----------------------------------------------------------------
 
-    /// True if output of regions is not written yet.
+    /// True if output of regions is not written yet, or a device has asked for something.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
-        self.console.is_waiting()
+        self.console.is_waiting() || self.unified.is_asked()
     }
 
-    /// Writes what regions have printed, unless another thread holds the program's streams. May block forever: the
-    /// caller must hold no lock of this library.
+    /// Answers what devices have asked for, and writes what regions have printed, unless another thread holds the
+    /// program's streams. May block forever: the caller must hold no lock of this library.
     #[inline]
     pub(crate) fn write_output(&self) {
+        if self.unified.is_asked() {
+            let send =
+                |port: usize, command: Command<'_>| self.control(&self.housekeeping[port], |batch| batch.push(command));
+            self.unified.answer(&self.ports, &send);
+        }
         if self.console.is_waiting() {
             self.write_output_now();
         }

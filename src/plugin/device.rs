@@ -75,6 +75,11 @@ impl Device {
         self.port().kernel_name(kernel)
     }
 
+    /// Fails if its regions can't use the program's memory although they should.
+    pub(crate) fn check_unified(&self) -> Result<()> {
+        self.queues.engine.connection.unified.check_device(self.number).map_err(|e| e.context(self.name()))
+    }
+
     /// Makes the whole device execute a command and returns the number that it answers. Fails if the
     /// answer takes longer than `patience`.
     pub(crate) fn request(&self, command: Command<'_>, patience: Duration) -> Result<u64> {

@@ -23,6 +23,13 @@ pub(crate) fn failure(ports: &Ports, port: usize, failure: &Failure, addresses: 
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
 }
 
+/// Fails the message of a device and number, whose kernel runs or has run. (If it is answered, nobody waits for it.)
+pub(crate) fn fail_kernel(ports: &Ports, (port, seq): (usize, u64), e: &Error) {
+    let name = &ports[port].name;
+    let kernel = |kernel| name::of_kernel(&ports[port].kernel_name(kernel));
+    ports.fail(port, seq, |number| Error::new(format!("kernel {} failed on {name}: {e}", kernel(number))));
+}
+
 /// Describes what is at an address that a kernel of a device could not use.
 fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> String {
     // With a limit: this thread may hold the lock already.
@@ -35,8 +42,8 @@ fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap
         Some(owner) => format!(", which is an address of device {owner}: a device reaches its own memory only"),
         None => match address_map::host_mapping(address) {
             Some(what) => format!(
-                ", which is an address of the host program ({what}): a device can't reach the host's memory; \
-                 map the data instead (unified shared memory is not supported)"
+                ", which is an address of the host program ({what}): map the data, or let regions use the program's \
+                 memory (OMPTARGET_MPI_UNIFIED=on)"
             ),
             None => ", where nothing is mapped".into(),
         },

@@ -8,6 +8,7 @@ use super::port::{Port, Ports};
 use super::queue::{CONTROL, Event, Open, Position, Queue};
 use super::queue_trace::Tracing;
 use super::tags::{Lease, Tags};
+use super::unified::Unified;
 use super::wait::Waiting;
 use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
@@ -35,12 +36,12 @@ impl Engine {
         (rank, ranks): (usize, usize),
         ports: Vec<Port>,
         (policy, heartbeat): (BackoffPolicy, Duration),
-        tracing: Tracing,
+        (tracing, unified): (Tracing, Unified),
         leaves_kernels: bool,
     ) -> Engine {
         let heartbeat = Heartbeat::new(ports.len(), heartbeat);
         Engine {
-            connection: Connection::new(link, rank, Ports::new(ports, ranks), tracing),
+            connection: Connection::new(link, rank, Ports::new(ports, ranks), tracing, unified),
             waiting: Waiting::new(policy, heartbeat),
             leaves_kernels,
             tags: Arc::default(),

@@ -6,6 +6,7 @@
 //! is complete, and removed, when all of them are over, even if older messages are still open.
 
 use super::batch::{Awaited, Target};
+use super::epoch;
 use super::queue::Queue;
 use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
@@ -18,6 +19,8 @@ pub(crate) struct Sent {
     pub(super) awaited: Awaited,
     /// The message that this one is a part of: its port and number.
     pub(crate) part_of: Option<(usize, u64)>,
+    /// The epoch in which it was sent.
+    epoch: u64,
     answered: bool,
     /// Parts that are not over.
     parts: u32,
@@ -44,7 +47,8 @@ impl Flight {
         let seq = self.next;
         self.next += 1;
         let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
-        self.sent.push_back(Sent { seq, queue, awaited, part_of, answered: false, parts });
+        let epoch = epoch::now();
+        self.sent.push_back(Sent { seq, queue, awaited, part_of, epoch, answered: false, parts });
         seq
     }
 
@@ -60,6 +64,11 @@ impl Flight {
     #[inline]
     pub(crate) fn unanswered(&self, seq: u64) -> Option<&Sent> {
         self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
+    }
+
+    /// The epoch in which message `seq` was sent, which is not complete.
+    pub(super) fn epoch(&self, seq: u64) -> u64 {
+        self.position(seq).map_or(0, |i| self.sent[i].epoch)
     }
 
     /// Marks a message as answered. Returns the message if it is complete.

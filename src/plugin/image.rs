@@ -133,16 +133,16 @@ impl Images {
         self.queues.ask(queue, Command::Load { image: id }, &mut answer)?;
         for _ in 0..MOVES {
             let base = u64::from_le_bytes(answer);
-            match Reservation::at(base + span.start, span.end - span.start) {
+            let range = base + span.start..base + span.end;
+            match self.addresses.reserve_image(&range) {
                 Ok(reserved) => {
-                    let range = base + span.start..base + span.end;
                     return Ok(Loaded {
                         id,
                         base,
                         symbols,
                         ranges: vec![range],
                         is_quiet: false,
-                        _reserved: vec![reserved],
+                        _reserved: reserved.into_iter().collect(),
                     });
                 }
                 Err(e) => {

@@ -12,6 +12,7 @@ mod diagnose;
 pub(crate) mod distribute;
 pub(crate) mod ending;
 pub(crate) mod engine;
+mod epoch;
 mod flight;
 mod heartbeat;
 pub(crate) mod image;
@@ -31,6 +32,7 @@ mod tags;
 mod trace;
 mod transfer;
 mod unawaited;
+pub(crate) mod unified;
 mod wait;
 
 use crate::base::lock::{Mutex, order};
@@ -193,7 +195,7 @@ impl Plugin {
         device.images.numbers().into_iter().try_for_each(|id| self.unload(device, id))
     }
 
-    /// Allocates host memory that devices can't access but copies can.
+    /// Allocates memory of the program that regions may use.
     pub(crate) fn alloc_host(&self, size: u64) -> Result<u64> {
         let layout = Layout::from_size_align(size.max(1) as usize, HOST_ALIGN);
         // SAFETY: the layout's size is not zero.

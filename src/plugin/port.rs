@@ -227,6 +227,13 @@ impl Ports {
         true
     }
 
+    /// Fails message `seq` before its answer, with the error for its kernel, if there is such a message.
+    pub(crate) fn fail(&self, port: usize, seq: u64, error: impl FnOnce(u64) -> Error) {
+        if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
+            sent.queue.fail(error(sent.awaited.kernel));
+        }
+    }
+
     /// Ends a part of message `seq` besides its answer.
     pub(crate) fn end_part(&self, port: usize, seq: u64) {
         let complete = self.all[port].flight.lock().end_part(seq);

@@ -37,7 +37,9 @@ impl Queues {
     }
 
     fn is_quiet(&self, kernel: u64) -> bool {
-        self.engine.leaves_kernels && self.quiet.lock().iter().any(|image| image.contains(&kernel))
+        self.engine.leaves_kernels
+            && !self.engine.connection.unified.is_on()
+            && self.quiet.lock().iter().any(|image| image.contains(&kernel))
     }
 
     pub(crate) fn port(&self) -> &Port {

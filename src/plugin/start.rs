@@ -2,7 +2,7 @@
 //! Decides whether this process offloads over MPI, and starts the plugin.
 
 use super::Plugin;
-use super::address_map::{self, AddressMap};
+use super::address_map::{self, AddressMap, Reservation};
 use super::arena::LARGE_PAGE;
 use super::device::Device;
 use super::engine::Engine;
@@ -12,6 +12,7 @@ use super::queue::Queue;
 use super::queue_trace::Tracing;
 use super::queues::Queues;
 use super::trace::Trace;
+use super::unified::Unified;
 use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
@@ -20,6 +21,7 @@ use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::mpi::{self, Phase};
+use crate::sys::layout;
 use crate::sys::node::{self, ranges};
 use crate::sys::process::{self, Mappings};
 use crate::wire::command::{Command, Ranges};
@@ -188,15 +190,21 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             let is_far = hellos[r].node != hellos[rank].node;
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
-    let (waits, tracing) = ((policy, settings.heartbeat), Tracing::of(settings));
+    let waits = (policy, settings.heartbeat);
+    let Range { start, end } = layout::WINDOW;
+    let is_unified = settings.unified != settings::Unified::Off;
+    let window = is_unified.then(|| Reservation::at(start, end - start).ok()).flatten();
+    let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);
-    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, tracing, leaves_kernels));
+    let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, records, leaves_kernels));
+    (0..of_devices.len()).try_for_each(|n| engine.connection.unified.check_device(n))?;
     let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
     let libraries = runtime_libraries();
     let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
     let mut arenas: Vec<Range<u64>> =
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
     obtain_arenas(&engine, &mut addresses, &mut arenas, (&is_accelerator, settings.memory.is_some()), &libraries)?;
+    addresses.keep_window(window);
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
     let devices = of_devices.into_iter().zip(controls).zip(arenas).enumerate().map(|(n, ((h, control), arena))| {
@@ -255,6 +263,7 @@ fn map_arenas(
     libraries: &[u8],
 ) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
+    let [input, output, errors] = node::streams();
     let mut last = Error::new("no addresses");
     for attempt in 0..address_map::ARENAS_TRIES {
         let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
@@ -265,6 +274,7 @@ fn map_arenas(
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
                 batch.push(Command::Start { at, len });
+                batch.push(Command::Streams { input, output, errors });
                 batch.push(Command::Preload { libraries: Bytes(libraries) });
             })?;
         }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{Error, Result};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// Maps exactly these addresses, where nothing may be mapped yet: a file shared, or private
@@ -12,9 +13,25 @@ use std::os::fd::AsRawFd;
 pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) -> Result<()> {
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let (kind, file) = file.map_or((private, -1), |file| (libc::MAP_SHARED, file.as_raw_fd()));
+    map(at, len, protection, (kind, file, 0))
+}
+
+/// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet, privately.
+pub(crate) fn map_private_at(range: &Range<u64>, file: &File) -> Result<()> {
+    /// Maps pages that the file has, as reading would (Linux 5.14).
+    const MADV_POPULATE_READ: libc::c_int = 22;
+    let (at, len) = (range.start, range.end - range.start);
+    let kind = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    map(at, len, libc::PROT_READ | libc::PROT_WRITE, (kind, file.as_raw_fd(), at))?;
+    // SAFETY: the range was mapped just now. If this fails, each page takes a fault.
+    unsafe { libc::madvise(at as *mut _, len as usize, MADV_POPULATE_READ) };
+    Ok(())
+}
+
+fn map(at: u64, len: u64, protection: i32, (kind, file, offset): (i32, i32, u64)) -> Result<()> {
     let flags = kind | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE: the call changes nothing that is mapped already.
-    let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file, 0) };
+    let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file, offset as i64) };
     if got == libc::MAP_FAILED {
         return Err(Error::last_os_error());
     }

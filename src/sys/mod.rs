@@ -5,6 +5,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod deadline;
 pub mod launcher;
+pub(crate) mod layout;
 pub(crate) mod mapping;
 pub mod node;
 pub mod process;

@@ -196,6 +196,17 @@ pub(crate) fn open_standard_streams() {
     }
 }
 
+/// The standard streams of this process, by their addresses: input, output, errors.
+pub(crate) fn streams() -> [u64; 3] {
+    unsafe extern "C" {
+        static stdin: *const libc::c_void;
+        static stdout: *const libc::c_void;
+        static stderr: *const libc::c_void;
+    }
+    // SAFETY: the C library initializes them before any of this code runs.
+    unsafe { [stdin as u64, stdout as u64, stderr as u64] }
+}
+
 /// A file in memory, without a name in any file system.
 pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> {
     let flags = MemfdFlags::from_bits_retain(flags) | MemfdFlags::CLOEXEC;

@@ -9,7 +9,7 @@ use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::OsString;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -46,6 +46,19 @@ impl Mappings {
             }
         }
         all
+    }
+
+    /// True if all of a range can be written.
+    pub(crate) fn is_writable(&self, range: Range<u64>) -> bool {
+        let is_writable =
+            |line: &&[u8]| line.splitn(2, |b| *b == b' ').nth(1).is_some_and(|rest| rest.get(1) == Some(&b'w'));
+        let mut at = range.start;
+        for mapped in self.0.split(|b| *b == b'\n').filter(is_writable).filter_map(addresses) {
+            if mapped.contains(&at) {
+                at = mapped.end;
+            }
+        }
+        at >= range.end
     }
 
     /// The parts of a range where nothing is mapped.
@@ -112,13 +125,26 @@ pub(super) fn status(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(stat.get(name_end + 2..)?).into_owned())
 }
 
-/// A pidfd of a process on this node, for [`has_ended`]; `None` if the kernel has no pidfds.
-pub(crate) fn handle(pid: i32) -> Option<OwnedFd> {
-    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+/// A process of this node, with a pidfd.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) pid: i32,
+    file: OwnedFd,
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A process of this node; `None` if the kernel has no pidfds.
+pub(crate) fn handle(pid: i32) -> Option<Handle> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok().map(|file| Handle { pid, file })
 }
 
 /// True if the process of this handle has exited.
-pub(crate) fn has_ended(process: Option<&OwnedFd>) -> bool {
+pub(crate) fn has_ended(process: Option<&Handle>) -> bool {
     let Some(process) = process else { return false };
     let mut ends = [PollFd::new(process, PollFlags::IN)];
     poll(&mut ends, Some(&Timespec::default())).is_ok_and(|n| n == 1) && ends[0].revents().contains(PollFlags::IN)

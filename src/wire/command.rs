@@ -107,6 +107,17 @@ wire_format! {
         Address { image: u32, name: Bytes<'a> } = 24,
         /// Runs a kernel of an accelerator with these arguments in this shape.
         LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
+        /// The addresses of the program's standard streams, for the device to use its own in their place.
+        Streams { input: u64, output: u64, errors: u64 } = 31,
+        /// A part of the answer to [`super::reply::Reply::Fetch`]: bytes of the program's memory, which begin and end
+        /// with pages. The last part has no `more` behind it.
+        Pages { at: u64, more: bool, bytes: Bytes<'a> } = 27,
+        /// The answer to [`super::reply::Reply::Find`].
+        Function { name: Bytes<'a> } = 28,
+        /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
+        Taken = 30,
+        /// The answer to any of these: there is no such thing, or regions may not use it.
+        Refuse { why: Bytes<'a> } = 29,
     }
 }
 

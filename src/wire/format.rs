@@ -203,6 +203,12 @@ impl<'a> Field<'a> for String {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
+impl Bytes<'_> {
+    pub(crate) fn text(self) -> String {
+        String::from_utf8_lossy(self.0).into_owned()
+    }
+}
+
 impl<'a> Field<'a> for Bytes<'a> {
     const LEN: usize = u32::LEN;
 

@@ -10,6 +10,7 @@ use crate::base::limits::VERSION;
 use crate::base::settings::{Backend, FRAGMENTS};
 use crate::base::{Error, Result};
 use crate::sys::node::Processor;
+use std::ops::Range;
 
 /// Bytes of an encoded [`Hello`].
 pub const HELLO_LEN: usize = 512;
@@ -20,6 +21,9 @@ const TEXT: usize = 64;
 const VENDOR: usize = 16;
 /// Most cores of a node in a record, a bit for each.
 pub(crate) const CORES: usize = 1024;
+
+/// Stands for no range.
+const NOWHERE: Range<u64> = u64::MAX..u64::MAX;
 
 /// Which side of a job a rank is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub struct Hello {
     pub processor: Processor,
     /// What executes regions, if it is a device.
     pub backend: Backend,
+    /// The addresses outside of `sys::layout::WINDOW` that it uses; `None` if regions can't use the program's memory there.
+    pub outside: Option<Range<u64>>,
 }
 
 impl Hello {
@@ -89,6 +95,8 @@ impl Hello {
         text::<TEXT>(&mut out, &self.processor.name);
         self.processor.megahertz.write(&mut out);
         (self.backend as u32).write(&mut out);
+        let outside = self.outside.clone().unwrap_or(NOWHERE);
+        (outside.start, outside.end).write(&mut out);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -144,6 +152,10 @@ impl Hello {
                 0 => Backend::Cpu,
                 1 => Backend::Offload,
                 n => return Err(Error::new(format!("it has an unknown backend {n}"))),
+            },
+            outside: {
+                let (start, end) = r.take()?;
+                Some(start..end).filter(|outside| *outside != NOWHERE)
             },
         })
     }

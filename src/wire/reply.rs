@@ -20,6 +20,63 @@ wire_format! {
         Output { stream: Stream, bytes: &'a [u8] } = 3,
         /// Statistics and trace; precedes the reply to the command that requests it.
         Records(records: Records<'a>) = 4,
+        /// A region uses the program's memory at this address: the host is to send it, and what follows it up to `len`
+        /// bytes, as [`super::command::Command::Pages`].
+        Fetch { at: u64, len: u64 } = 5,
+        /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
+        Changed { seq: u64, changes: Changes<'a> } = 6,
+        /// The same for a large range, when both are on one node: the new and the old bytes are at these addresses of the
+        /// device. The host reads them there and sends [`super::command::Command::Taken`].
+        ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: u64 } = 8,
+        /// A region calls the program's function at this address: the host is to send its name.
+        Find { at: u64 } = 7,
+    }
+}
+
+/// Changes of the program's memory: for each an address, a length, so many new bytes, and the bytes that were there
+/// when the region fetched them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Changes<'a>(pub &'a [u8]);
+
+/// An address, the new bytes and the old ones.
+pub type Change<'a> = (u64, &'a [u8], &'a [u8]);
+
+impl<'a> Changes<'a> {
+    /// Bytes of a change besides its contents.
+    pub(crate) const HEAD: usize = <(u64, u32)>::LEN;
+
+    /// Appends a change to a message that [`begin_changed`] has started.
+    pub fn push(out: &mut Vec<u8>, at: u64, new: &[u8], old: &[u8]) {
+        (at, new.len() as u32).write(out);
+        out.extend_from_slice(new);
+        out.extend_from_slice(old);
+    }
+
+    /// The next change.
+    pub fn take(&mut self) -> Result<Option<Change<'a>>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = Reader(self.0);
+        let (at, len): (u64, u32) = rest.take()?;
+        let (new, old) = (rest.bytes(len as usize)?, rest.bytes(len as usize)?);
+        self.0 = rest.0;
+        Ok(Some((at, new, old)))
+    }
+}
+
+impl<'a> Field<'a> for Changes<'a> {
+    const LEN: usize = 0;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Result<Self> {
+        let changes = Changes(r.take()?);
+        let mut rest = changes;
+        while rest.take()?.is_some() {}
+        Ok(changes)
     }
 }
 
@@ -77,10 +134,31 @@ pub fn begin_records(out: &mut Vec<u8>) {
     Reply::Records(Records(&[])).write(out);
 }
 
+/// Starts a [`Reply::Changed`]; [`Changes::push`] appends to it.
+pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
+    Reply::Changed { seq, changes: Changes(&[]) }.write(out);
+}
+
+/// Writes a [`Reply::Fetch`].
+pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64) {
+    Reply::Fetch { at, len }.write(out);
+}
+
+/// Writes a [`Reply::ChangedThere`].
+pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], old: &[u8]) {
+    let (len, new, old) = (new.len() as u64, new.as_ptr() as u64, old.as_ptr() as u64);
+    Reply::ChangedThere { seq, at, len, new, old }.write(out);
+}
+
+/// Writes a [`Reply::Find`].
+pub(crate) fn find(out: &mut Vec<u8>, at: u64) {
+    Reply::Find { at }.write(out);
+}
+
 impl<'a> Reply<'a> {
     /// Writes the message over `out`.
     #[inline(always)]
-    fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         Field::write(self, out);
     }

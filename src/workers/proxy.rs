@@ -275,6 +275,10 @@ impl WorkerProxy {
             // The host already has the records of what is replayed.
             Reply::Records(_) if log.messages.are_replayed() => return Ok(()),
             Reply::Records(_) => return self.uplink.reply(bytes),
+            // No worker has the program's addresses free.
+            Reply::Fetch { .. } | Reply::Changed { .. } | Reply::ChangedThere { .. } | Reply::Find { .. } => {
+                return Err(Error::new(format!("{} asks for the program's memory", self.name)));
+            }
             Reply::Output { stream, bytes } => {
                 let new = log.print(stream, bytes);
                 if new.is_empty() {

@@ -21,7 +21,6 @@ use crate::link::{Inbox, Link, Progress};
 use crate::mpi::pmi;
 use crate::sys::{process, tcp_liveness};
 use rustix::process::{WaitOptions, wait};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +44,7 @@ pub(crate) struct Relay {
     inbox: Inbox<Piece>,
     host: usize,
     /// The host's process, if it is on this node.
-    host_process: Option<OwnedFd>,
+    host_process: Option<process::Handle>,
     pace: BackoffPolicy,
     name: String,
     workers: Vec<WorkerProxy>,
@@ -59,7 +58,7 @@ impl Relay {
     /// Messages call the rank `name`. Its workers cut bulk data into pieces of `fragment` bytes.
     pub(crate) fn new(
         link: Link<Piece>,
-        (host, host_process): (usize, Option<OwnedFd>),
+        (host, host_process): (usize, Option<process::Handle>),
         pace: BackoffPolicy,
         name: String,
         workers: Vec<Started>,

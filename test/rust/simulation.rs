@@ -35,6 +35,7 @@ use crate::plugin::port::Port;
 use crate::plugin::queue::{Event, Queue};
 use crate::plugin::queue_trace::Tracing;
 use crate::plugin::shutdown;
+use crate::plugin::unified::Unified;
 use crate::wire::INLINE_MAX;
 use crate::wire::command::{Command, Shape};
 use crate::wire::hello::Role;
@@ -532,7 +533,7 @@ impl JobOf {
             (HOST, ranks),
             ports,
             (pace(BackoffPolicy::CROWDED_HOST), Duration::ZERO),
-            tracing,
+            (tracing, Unified::new(settings::Unified::Off, false, &[])),
             case.asynchronous,
         ));
 

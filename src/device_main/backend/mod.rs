@@ -11,12 +11,14 @@ pub(crate) mod offload;
 pub(crate) mod shadow;
 
 use super::crash_board::IMAGE_CODE;
+use super::home::Home;
 use super::pending_image::PendingImage;
 use crate::base::{Error, Result};
 use crate::wire::command::Shape;
 use crate::wire::reply::Failure;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The images that a backend loads.
@@ -36,6 +38,8 @@ impl fmt::Display for Target {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
+    /// The number of the message that it is a part of.
+    pub message: u64,
     pub kernel: u64,
     pub args: &'a [u64],
     /// The kernel takes one argument, an array of pointers to `args`.
@@ -126,6 +130,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64) -> Result<()>;
+
+    /// Lets kernels use the program's memory, if this backend can do that.
+    fn connect(&self, _home: Arc<dyn Home>) {}
+
+    /// Takes the program's standard streams, by their addresses there, for this process's own.
+    fn use_streams(&self, _streams: [u64; 3]) {}
 
     /// What only an accelerator does.
     fn accelerator(&self) -> Result<&dyn Accelerator> {

@@ -25,7 +25,6 @@ pub(crate) use messages::Terms;
 pub(crate) use replay_log::{Answer, ReplayLog};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, pidfd_send_signal, waitpid};
 use std::io::{PipeWriter, Write};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -36,7 +35,7 @@ const NO_MEMORY: Duration = Duration::from_secs(1);
 struct Snapshot {
     pid: Pid,
     /// `None` where the system has no pidfds (before Linux 5.3).
-    handle: Option<OwnedFd>,
+    handle: Option<process::Handle>,
 }
 
 impl Snapshot {

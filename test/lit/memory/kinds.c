@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The kinds of memory: a shared allocation is refused with an error line, host
-// memory is the host's and can be mapped, device memory is the device's, and
-// locked memory serves as before.
+// The kinds of memory: host memory is the host's and can be mapped, device memory is
+// the device's, and locked memory serves as before. (Shared memory: unified/shared.c.)
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 %t 2> %t.err
-// RUN: %line error %t.err shared "device 0" "rank 1" %hostname
+// RUN: %line none %t.err
 // REQUIRES: plugin
 
 #include "offload.h"
 
 void *llvm_omp_target_alloc_host(size_t, int);
 void *llvm_omp_target_alloc_device(size_t, int);
-void *llvm_omp_target_alloc_shared(size_t, int);
 #if __clang_major__ < 16 // has no others to free with, and no locks
 #define llvm_omp_target_free_host omp_target_free
 #define llvm_omp_target_free_device omp_target_free
@@ -38,8 +36,6 @@ static void map_it(unsigned char *p) {
 
 int main(void) {
   need_devices(1);
-  CHECK(llvm_omp_target_alloc_shared(N, 0) == NULL);
-
   unsigned char *host = llvm_omp_target_alloc_host(N, 0);
   CHECK(host != NULL);
   map_it(host);

@@ -7,6 +7,7 @@
 //! thread. The supervisor reports what no handler sees.
 
 use super::stack;
+use super::unified::{self, Access};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
@@ -24,6 +25,9 @@ use std::time::Duration;
 const LAST_RESORT: u32 = 10;
 /// Addresses below this one come from null pointers.
 const NULL_PAGE: u64 = 4096;
+/// `si_code` of accesses to unmapped memory, and to memory that does not allow them.
+const SEGV_MAPERR: c_int = 1;
+const SEGV_ACCERR: c_int = 2;
 /// `si_code` of a fault without an address (asm-generic/siginfo.h).
 const SI_KERNEL: c_int = 0x80;
 
@@ -56,6 +60,8 @@ enum Cause {
     Signal(Signal),
     /// A call of `exit` with this status.
     Exit(c_int),
+    /// A call of this function with memory of the program.
+    Call(&'static str, u64),
     /// The kernel has exceeded this limit.
     Timeout(Duration),
 }
@@ -71,16 +77,6 @@ struct Signal {
     overflowed: usize,
     /// The mangled name of the escaped exception's type, empty after a call of `std::terminate`.
     escaped: Option<&'static CStr>,
-}
-
-/// How an instruction used an address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-enum Access {
-    Unknown,
-    Read,
-    Write,
-    Call,
 }
 
 thread_local! {
@@ -172,6 +168,12 @@ fn words(record: &Record) -> (String, u64) {
         Cause::Timeout(limit) => {
             return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
         }
+        Cause::Call(function, at) => {
+            return (
+                format!("it called {function} with {at:#x}, memory of the program that only the program can free"),
+                0,
+            );
+        }
         Cause::Signal(signal) => signal,
     };
     let Signal { number, code, sender, .. } = *signal;
@@ -216,7 +218,9 @@ fn reference(signal: &Signal, in_team: bool) -> String {
         Access::Call => "(no code to execute)",
         Access::Unknown => "(invalid memory reference)",
     };
+    let refused = unified::refusal();
     let place = match node::mapping(address) {
+        _ if !refused.is_empty() => format!(": {refused}"),
         None if address == 0 => ", a null pointer".into(),
         None if address < NULL_PAGE => format!(", {address} bytes from a null pointer"),
         Some((_, what)) if signal.number == libc::SIGSEGV => {
@@ -230,7 +234,7 @@ fn reference(signal: &Signal, in_team: bool) -> String {
 
 /// The address unless this process knows what it is.
 fn address_for_host(&Signal { code, address, overflowed, .. }: &Signal) -> u64 {
-    let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE;
+    let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE || !unified::refusal().is_empty();
     if known || node::mapping(address).is_some() { 0 } else { address }
 }
 
@@ -271,15 +275,19 @@ fn claim(slot: usize, in_team: bool, cause: impl FnOnce() -> Cause) {
     unsafe { libc::alarm(LAST_RESORT) };
 }
 
-/// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.
-fn note(cause: impl FnOnce() -> Cause) {
+/// The slot of the kernel of this process that the calling thread belongs to, if any, and whether the kernel has started
+/// the thread.
+fn slot_of_kernel() -> Option<(usize, bool)> {
     let mine = MINE.get();
     let (slot, in_team) = if mine < THREADS { (mine, false) } else { (stack::origin(), true) };
     // SAFETY: getpid has no preconditions. A kernel may have forked.
     let is_device = PROCESS.load(Ordering::Relaxed) == unsafe { libc::getpid() };
-    if slot >= THREADS || !is_device || (!in_team && kernel_of(slot) == 0) {
-        return;
-    }
+    (slot < THREADS && is_device && (in_team || kernel_of(slot) != 0)).then_some((slot, in_team))
+}
+
+/// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.
+fn note(cause: impl FnOnce() -> Cause) {
+    let Some((slot, in_team)) = slot_of_kernel() else { return };
     claim(slot, in_team, cause);
     loop {
         // SAFETY: pause is safe in a signal handler.
@@ -287,12 +295,29 @@ fn note(cause: impl FnOnce() -> Cause) {
     }
 }
 
+/// Ends the calling thread's kernel, which has called `function` with memory of the program.
+#[cold]
+pub(super) fn note_call(function: &'static str, at: u64) {
+    note(|| Cause::Call(function, at));
+}
+
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes valid records; address and sender are plain numbers.
     let (code, address, sender) = unsafe { ((*info).si_code, (*info).si_addr() as u64, (*info).si_pid()) };
+    // SAFETY: as above.
+    let (top, access) = unsafe { registers(context.cast()) };
+    if number == libc::SIGSEGV
+        && (code == SEGV_MAPERR || code == SEGV_ACCERR)
+        && slot_of_kernel().is_some()
+        && let Some(on) = unified::resolve(address, access)
+    {
+        if access == Access::Call {
+            // SAFETY: as above; the called function is there.
+            unsafe { continue_at(context.cast(), on) };
+        }
+        return;
+    }
     note(|| {
-        // SAFETY: as above.
-        let (top, access) = unsafe { registers(context.cast()) };
         let may_overflow = number == libc::SIGSEGV && code > 0;
         let overflowed = if may_overflow { stack::overflowed(address as usize, top as usize) } else { 0 };
         Cause::Signal(Signal { number, code, sender, address, access, overflowed, escaped: ESCAPES.get() })
@@ -322,6 +347,16 @@ unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
     };
     (registers[libc::REG_RSP as usize] as u64, access)
 }
+
+/// Lets the code that a signal has interrupted go on at another address, given the handler's context.
+#[cfg(target_arch = "x86_64")]
+unsafe fn continue_at(context: *mut libc::ucontext_t, address: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] = address as i64 };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn continue_at(_: *mut libc::ucontext_t, _: u64) {}
 
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn registers(_: *const libc::ucontext_t) -> (u64, Access) {

@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::Mmap;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, c_void};
+use std::ffi::{CString, OsStr, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -162,6 +162,14 @@ fn load_address(library: &Library) -> Result<u64> {
     Ok(unsafe { (*map).addr })
 }
 
+/// The address of a function that a library of this process exports.
+pub(super) fn library_function(symbol: &str) -> Option<u64> {
+    let name = CString::new(symbol).ok()?;
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found as u64)
+}
+
 pub(super) struct Image {
     parsed: elf::Image,
     /// What the loader added to every address of the file.
@@ -193,6 +201,12 @@ impl Image {
     #[inline]
     pub fn has_code(&self, address: u64) -> bool {
         self.parsed.code.iter().any(|r| self.at(r).contains(&address))
+    }
+
+    /// The address of a function, if this image has it.
+    pub fn function(&self, symbol: &str) -> Option<u64> {
+        let at = self.base.wrapping_add(self.parsed.symbols.get(symbol)?.value);
+        self.has_code(at).then_some(at)
     }
 
     pub fn kernels(&self) -> impl Iterator<Item = (u64, &str)> {

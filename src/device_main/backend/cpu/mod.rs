@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The processor's own cores: this process loads images and runs their kernels.
 
+pub mod calls;
 pub(crate) mod crash;
 pub(crate) mod image;
 pub(crate) mod kernels;
@@ -9,23 +10,28 @@ pub mod registration;
 mod stack;
 pub mod threads;
 mod thunks;
+mod unified;
 
 use super::{Backend, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, elf};
 use crate::device_main::crash_board::CrashBoard;
+use crate::device_main::home::Home;
 use crate::device_main::pending_image::PendingImage;
 use image::Image;
 use memory::Memory;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use thunks::Thunks;
+use unified::Unified;
 
 pub(crate) struct Cpu {
     memory: Memory,
     /// By number. Locked for writing while names are added to the board, so that these calls do not overlap.
-    images: RwLock<BTreeMap<u32, Image>>,
+    images: Arc<RwLock<BTreeMap<u32, Image>>>,
+    unified: Arc<Unified>,
     thunks: Mutex<Thunks, { order::LEAF }>,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
@@ -33,7 +39,8 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     pub fn new(board: &'static CrashBoard) -> Cpu {
-        Cpu { memory: Memory::default(), images: RwLock::default(), thunks: Mutex::default(), board }
+        let (memory, images, unified, thunks) = Default::default();
+        Cpu { memory, images, unified, thunks, board }
     }
 
     /// A backend with functions of this process as kernels.
@@ -77,6 +84,16 @@ impl Backend for Cpu {
     unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.start(at, len) }
+    }
+
+    fn connect(&self, home: Arc<dyn Home>) {
+        let images = self.images.clone();
+        let in_image = move |symbol: &str| images.read().values().find_map(|image| image.function(symbol));
+        self.unified.connect(home, move |symbol| in_image(symbol).or_else(|| image::library_function(symbol)));
+    }
+
+    fn use_streams(&self, streams: [u64; 3]) {
+        calls::set_streams(streams);
     }
 
     fn discard(&self, at: u64, len: u64) {
@@ -139,8 +156,9 @@ impl Backend for Cpu {
 
     #[inline]
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        self.unified.begin()?;
         kernels::run(launch.kernel, launch.args, launch.array);
-        Ok(())
+        self.unified.end(launch.message)
     }
 
     fn begin_thread(&self, slot: usize) {

@@ -56,6 +56,79 @@ fn images_of_accelerators_are_found() {
 }
 
 #[test]
+fn functions_have_names_by_their_addresses() {
+    let file = own_file();
+    let image = Image::parse(&file, MACHINE).unwrap();
+    let main = image.symbols["main"].value;
+    assert_eq!(function_at(&file, main).unwrap().as_deref(), Some("main"));
+    // Only where a function begins; no data either.
+    assert_eq!(function_at(&file, main + 1).unwrap(), None);
+    assert_eq!(function_at(&file, image.data[0].start).unwrap(), None);
+    assert!(function_at(b"no ELF file", main).unwrap_err().to_string().contains("damaged ELF file"));
+}
+
+/// A relocatable file of these functions: address, binding, name.
+fn with_functions(functions: &[(u64, u8, &str)]) -> Vec<u8> {
+    use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
+    let (mut symbols, mut names) = (vec![0; 24], vec![0]);
+    for &(value, binding, name) in functions {
+        let place = names.len() as u32;
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        symbols.extend_from_slice(&place.to_le_bytes());
+        symbols.extend_from_slice(&[binding << 4 | sym::STT_FUNC, 0]);
+        symbols.extend_from_slice(&1u16.to_le_bytes());
+        symbols.extend_from_slice(&value.to_le_bytes());
+        symbols.extend_from_slice(&8u64.to_le_bytes());
+    }
+    let mut file = empty(MACHINE);
+    let headers = (64 + symbols.len() + names.len()) as u64;
+    let section = |kind: u32, at: usize, len: usize, link: u32, entry: u64| {
+        let mut header = [0; 64];
+        header[4..8].copy_from_slice(&kind.to_le_bytes());
+        header[24..32].copy_from_slice(&(at as u64).to_le_bytes());
+        header[32..40].copy_from_slice(&(len as u64).to_le_bytes());
+        header[40..44].copy_from_slice(&link.to_le_bytes());
+        header[56..64].copy_from_slice(&entry.to_le_bytes());
+        header
+    };
+    let sections = [
+        [0; 64],
+        section(SHT_SYMTAB, 64, symbols.len(), 2, 24),
+        section(SHT_STRTAB, 64 + symbols.len(), names.len(), 0, 0),
+    ];
+    file.truncate(64);
+    file[40..48].copy_from_slice(&headers.to_le_bytes());
+    file[58..60].copy_from_slice(&64u16.to_le_bytes());
+    file[60..62].copy_from_slice(&3u16.to_le_bytes());
+    file[62..64].copy_from_slice(&2u16.to_le_bytes());
+    [file, symbols, names, sections.concat()].concat()
+}
+
+#[test]
+fn a_function_of_several_is_never_a_guess() {
+    let (local, global) = (sym::STB_LOCAL, sym::STB_GLOBAL);
+    let file = with_functions(&[
+        (0x100, local, "twice"),
+        (0x200, local, "twice"),
+        (0x300, local, "once"),
+        (0x400, local, "alias"),
+        (0x400, global, "shared"),
+        (0x500, global, "twice"),
+        (0x600, local, "same"),
+        (0x600, local, "same"),
+    ]);
+    let at = |address| function_at(&file, address).map_err(|e| e.to_string());
+    for address in [0x100, 0x200] {
+        assert_eq!(at(address), Err("several local functions are called twice".into()));
+    }
+    let name = |name: &str| Ok(Some(name.to_string()));
+    assert_eq!((at(0x300), at(0x400), at(0x500), at(0x700)), (name("once"), name("shared"), name("twice"), Ok(None)));
+    // Two symbols of one function are no two functions.
+    assert_eq!(at(0x600), name("same"));
+}
+
+#[test]
 fn own_symbols_are_preferred() {
     let mut file = own_file();
     prefer_own_symbols(&mut file);

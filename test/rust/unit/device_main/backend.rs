@@ -40,7 +40,7 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     }
     for (kernel, array) in kernels().into_iter().zip([false, true]) {
         assert!(backend.has_kernel(kernel) && !backend.has_kernel(kernel + 1));
-        backend.run(&Launch { kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
+        backend.run(&Launch { message: 1, kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
     }
     assert_eq!(read(at, 5).unwrap(), b">{svld");
     let mut copies = Copies::default();
@@ -49,7 +49,7 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     copies.read(at + 41, 3);
     copies.read(at + 40, 1);
     copies.read(at + 40, 3);
-    let launch = Launch { kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
+    let launch = Launch { message: 1, kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
     backend.run_with(&launch, &mut copies).unwrap();
     let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
     assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);

@@ -60,6 +60,32 @@ fn neighbors_among_mappings_are_one_range() {
 }
 
 #[test]
+fn a_range_is_writable_if_all_of_it_is() {
+    let maps = "1000-3000 rw-p 00000000 00:00 0 \n\
+                3000-4000 -w-s 00000000 08:01 7                          /x rw-p\n\
+                4000-5000 r--p 00000000 08:01 7                          /x -w-p\n\
+                6000-7000 rw-p 00000000 00:00 0 \n\
+                8000-9000 ---p 00000000 00:00 0 \n\
+                9000-a000 r-xp 00000000 08:01 7                          w\n";
+    let maps = Mappings(maps.into());
+    for range in [0x1000..0x4000, 0x2000..0x3008, 0x3ff8..0x4000, 0x6000..0x7000] {
+        assert!(maps.is_writable(range.clone()), "{range:#x?}");
+    }
+    for range in [
+        0..8,
+        0xfff..0x1001,
+        0x3ff8..0x4001,
+        0x4000..0x4001,
+        0x5000..0x6001,
+        0x6000..0x7001,
+        0x8000..0x8008,
+        0x9000..0x9008,
+    ] {
+        assert!(!maps.is_writable(range.clone()), "{range:#x?}");
+    }
+}
+
+#[test]
 fn this_code_is_in_the_programs_file() {
     let path = Mappings::now().file_at(this_code_is_in_the_programs_file as *const () as usize);
     assert_eq!(path, std::fs::read_link(EXECUTABLE).ok());

@@ -42,6 +42,10 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Entry { image: a, size: n, flags: b, name: Bytes(bytes) },
         Command::Address { image: b, name: Bytes(bytes) },
         Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
+        Command::Pages { at: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
+        Command::Function { name: Bytes(bytes) },
+        Command::Taken,
+        Command::Refuse { why: Bytes(bytes) },
     ]
 }
 
@@ -62,12 +66,13 @@ proptest! {
                 Command::LaunchShaped { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), true)),
                 Command::Obtain { .. } => prop_assert!(len <= COMMAND_MAX + 2 * bytes.len()),
                 Command::Avoid { .. } => prop_assert!(len <= COMMAND_MAX + bytes.len()),
-                Command::Entry { name: Bytes(data), .. } | Command::Address { name: Bytes(data), .. } => {
-                    prop_assert!(len <= COMMAND_MAX + data.len());
-                }
-                Command::Write { bytes: Bytes(data), .. } | Command::Preload { libraries: Bytes(data) } => {
-                    prop_assert!(len <= COMMAND_MAX + data.len());
-                }
+                Command::Entry { name: Bytes(data), .. }
+                | Command::Address { name: Bytes(data), .. }
+                | Command::Write { bytes: Bytes(data), .. }
+                | Command::Preload { libraries: Bytes(data) }
+                | Command::Pages { bytes: Bytes(data), .. }
+                | Command::Function { name: Bytes(data) }
+                | Command::Refuse { why: Bytes(data) } => prop_assert!(len <= COMMAND_MAX + data.len()),
                 _ => prop_assert!(len <= COMMAND_MAX),
             }
         }

@@ -24,4 +24,41 @@ proptest! {
         out.extend_from_slice(&bytes);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Records(Records(&bytes)));
     }
+
+    #[test]
+    fn changes_and_questions_are_read(
+        seq: u64, at: u64, len: u64,
+        all in prop::collection::vec((any::<u64>(), prop::collection::vec(any::<(u8, u8)>(), 0..50)), 0..9),
+        cut in 1usize..20,
+    ) {
+        let mut out = Vec::new();
+        begin_changed(&mut out, seq);
+        let mut written = Vec::new();
+        for (at, bytes) in all {
+            let (new, old): (Vec<u8>, Vec<u8>) = bytes.into_iter().unzip();
+            let before = out.len();
+            Changes::push(&mut out, at, &new, &old);
+            prop_assert_eq!(out.len() - before, Changes::HEAD + 2 * new.len());
+            written.push((at, new, old));
+        }
+        let Ok(Reply::Changed { seq: read, mut changes }) = Reply::parse(&out) else { panic!("{out:?}") };
+        prop_assert_eq!(read, seq);
+        for (at, new, old) in &written {
+            prop_assert_eq!(changes.take().unwrap(), Some((*at, &new[..], &old[..])));
+        }
+        prop_assert_eq!(changes.take().unwrap(), None);
+        // A message that ends within a change is refused before any of it is used.
+        if written.last().is_some_and(|(_, new, _)| cut < Changes::HEAD + 2 * new.len()) {
+            prop_assert!(Reply::parse(&out[..out.len() - cut]).is_err());
+        }
+        fetch(&mut out, at, len);
+        prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len });
+        let (new, old) = (at.to_ne_bytes(), len.to_ne_bytes());
+        changed_there(&mut out, seq, at, &new, &old);
+        let (here, there) = (new.as_ptr() as u64, old.as_ptr() as u64);
+        let wanted = Reply::ChangedThere { seq, at, len: 8, new: here, old: there };
+        prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
+        find(&mut out, at);
+        prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });
+    }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device executable: one rank of it is one OpenMP device, or several.
 
+#[cfg(all(target_arch = "x86_64", not(sanitized)))]
+mod calls;
+
 use omptarget_mpi::device_main::backend::cpu;
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What the executable's replacements of the C library's functions do with memory of the program.
+
+use super::crash;
+use super::unified::is_of_program;
+use crate::sys::node;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+const PAGE: usize = 4096;
+
+/// The program's standard streams: input, output, errors. 0 before they are known.
+pub static STREAMS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// This process's own ones.
+pub static OWN_STREAMS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// Takes the program's standard streams for this process's own from now on.
+pub(crate) fn set_streams(streams: [u64; 3]) {
+    node::streams().into_iter().zip(&OWN_STREAMS).for_each(|(stream, own)| own.store(stream, Ordering::Relaxed));
+    streams.into_iter().zip(&STREAMS).for_each(|(stream, theirs)| theirs.store(stream, Ordering::Release));
+}
+
+/// A stream, or this process's own one if it is one of the program's.
+#[inline]
+pub fn own(stream: *mut c_void) -> *mut c_void {
+    let theirs = |at: &AtomicU64| at.load(Ordering::Acquire) == stream as u64 && !stream.is_null();
+    match STREAMS.iter().position(theirs) {
+        Some(n) => OWN_STREAMS[n].load(Ordering::Relaxed) as *mut c_void,
+        None => stream,
+    }
+}
+
+/// The system will read this memory.
+///
+/// # Safety
+/// It can be read, if it is not the program's.
+#[inline]
+pub unsafe fn will_read(from: *const c_void, n: usize) {
+    if n > 0 && is_of_program(from as u64) {
+        // SAFETY: the caller's promise. A fault fetches the page, or ends the kernel.
+        pages(from as usize, n).for_each(|at| unsafe {
+            (at as *const u8).read_volatile();
+        });
+    }
+}
+
+/// The system will write to this memory.
+///
+/// # Safety
+/// It can be written, if it is not the program's.
+#[inline]
+pub unsafe fn will_write(to: *mut c_void, n: usize) {
+    if n > 0 && is_of_program(to as u64) {
+        // SAFETY: as for `will_read`. It changes nothing, and other threads may use the memory.
+        pages(to as usize, n).for_each(|at| unsafe {
+            AtomicU8::from_ptr(at as *mut u8).fetch_or(0, Ordering::Relaxed);
+        });
+    }
+}
+
+/// An address in each page of a range.
+fn pages(at: usize, n: usize) -> impl Iterator<Item = usize> {
+    let end = at.saturating_add(n);
+    std::iter::successors(Some(at), |at| Some((at & !(PAGE - 1)) + PAGE)).take_while(move |at| *at < end)
+}
+
+/// Ends the kernel if `function` is called with memory of the program.
+#[inline]
+pub fn refuse(at: *mut c_void, function: &'static str) {
+    if is_of_program(at as u64) {
+        crash::note_call(function, at as u64);
+    }
+}
+
+/// The function of that name behind the executable's own, which `cache` keeps.
+#[inline]
+pub fn next(cache: &AtomicUsize, name: &CStr) -> usize {
+    match cache.load(Ordering::Relaxed) {
+        0 => find_next(cache, name),
+        found => found,
+    }
+}
+
+#[cold]
+fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    cache.store(found, Ordering::Relaxed);
+    found
+}

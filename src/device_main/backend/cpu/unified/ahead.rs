@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! How much to handle with one fault: kernels that go through memory in order fault ever more rarely.
+
+use std::ops::Range;
+
+/// Bytes that are handled around an address that is in no order.
+pub(super) const LEAST: u64 = 64 << 10;
+/// Most bytes that are handled at once.
+const MOST: u64 = 64 << 20;
+/// Threads, or arrays, that are followed at a time.
+const STREAMS: usize = 16;
+
+/// Where a thread of a kernel will fault next if it goes on in order, and how much it has got last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    next: u64,
+    len: u64,
+}
+
+/// The last streams, in turn.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    streams: [Stream; STREAMS],
+    oldest: usize,
+}
+
+impl Ahead {
+    /// What to handle together with this page.
+    pub fn around(&self, page: u64) -> Range<u64> {
+        match self.streams.iter().find(|s| s.follows(page)) {
+            Some(stream) => page..page.saturating_add((2 * stream.len).clamp(LEAST, MOST)),
+            None => page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST,
+        }
+    }
+
+    /// Notes what was handled.
+    pub fn note(&mut self, page: u64, handled: Range<u64>) {
+        let new = Stream { next: handled.end, len: handled.end - handled.start };
+        let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {
+            self.oldest = (self.oldest + 1) % STREAMS;
+            self.oldest
+        });
+        self.streams[place] = new;
+    }
+}
+
+impl Stream {
+    /// True if the page is the next one, or not much further on.
+    fn follows(self, page: u64) -> bool {
+        (self.next..self.next.saturating_add(self.len.max(1))).contains(&page) && self.len > 0
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/ahead.rs"]
+mod tests;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Where two versions of pages differ.
+
+use std::ops::Range;
+
+const WORD: usize = 8;
+
+/// The ranges of whole words in which two versions of the same length differ. The length is a multiple of 8.
+pub(super) fn changed_words(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let (new, old) = (new.as_chunks::<WORD>().0, old.as_chunks::<WORD>().0);
+    runs(new.len(), move |i| new[i] != old[i]).map(|words| words.start * WORD..words.end * WORD)
+}
+
+/// The ranges of bytes in which they differ.
+pub(super) fn changed_bytes(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    runs(new.len().min(old.len()), move |i| new[i] != old[i])
+}
+
+/// The longest ranges below `end` of which `is_in` is true.
+fn runs(end: usize, is_in: impl Fn(usize) -> bool) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = (at..end).find(|&i| is_in(i))?;
+        at = (start..end).find(|&i| !is_in(i)).unwrap_or(end);
+        Some(start..at)
+    })
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/diff.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Kernels that use the program's memory by its addresses.
+//!
+//! Nothing of this process lies at an address that the program may have (`sys::layout`), so such an access faults. The
+//! faulting thread waits in its signal handler ([`faults`]) while one thread, the pager, fetches the memory ([`pages`]).
+//! At the kernel's end, what differs from what was fetched goes home before the kernel's message is answered. Then the
+//! memory is forgotten, unless another kernel runs.
+
+mod ahead;
+mod diff;
+mod faults;
+mod pages;
+mod ranges;
+mod source;
+
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result};
+use crate::device_main::home::Home;
+use crate::sys::layout;
+use faults::Fault;
+pub(super) use faults::{Access, is_of_program, resolve};
+use pages::Pages;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Why the last fault was not resolved.
+static REFUSAL: Mutex<Option<String>, { order::LEAF }> = Mutex::new(None);
+
+fn note_refusal(why: &Error) {
+    *REFUSAL.lock() = Some(why.to_string());
+}
+
+/// Why the last fault was not resolved; empty if there was none.
+pub(super) fn refusal() -> String {
+    REFUSAL.lock().clone().unwrap_or_default()
+}
+
+#[derive(Default)]
+pub(super) struct Unified {
+    home: OnceLock<Arc<dyn Home>>,
+    pages: Mutex<Option<Pages>, { order::UNIFIED }>,
+    /// Kernels that run.
+    running: AtomicUsize,
+    /// There are pages.
+    is_used: AtomicBool,
+}
+
+impl Unified {
+    /// Begins to serve faults, if this process has left the program's addresses free. `find` is for calls.
+    pub fn connect(self: &Arc<Unified>, home: Arc<dyn Home>, find: impl Fn(&str) -> Option<u64> + Send + 'static) {
+        if !layout::is_in_window() || self.home.set(home).is_err() {
+            return;
+        }
+        let unified = self.clone();
+        let pager = std::thread::Builder::new().name("pager".into());
+        if pager.spawn(move || faults::serve(|fault| unified.handle(fault, &find))).is_ok() {
+            faults::arm();
+        }
+    }
+
+    fn home(&self) -> Result<&Arc<dyn Home>> {
+        self.home.get().ok_or(Error::Reported)
+    }
+
+    /// A kernel begins: it sees what the program has written before.
+    #[inline]
+    pub fn begin(&self) -> Result<()> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        if self.is_used.load(Ordering::SeqCst) { self.renew() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn renew(&self) -> Result<()> {
+        let mut pages = self.pages.lock();
+        match &mut *pages {
+            // Others run.
+            Some(pages) if self.running.load(Ordering::SeqCst) > 1 => pages.refresh(&**self.home()?),
+            Some(_) => {
+                self.forget(&mut pages);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A kernel of message `seq` has ended: sends home what it has changed.
+    #[inline]
+    pub fn end(&self, seq: u64) -> Result<()> {
+        let result = if self.is_used.load(Ordering::SeqCst) { self.settle(seq) } else { Ok(()) };
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    #[cold]
+    fn settle(&self, seq: u64) -> Result<()> {
+        let mut pages = self.pages.lock();
+        if let Some(all) = &mut *pages {
+            let is_last = self.running.load(Ordering::SeqCst) == 1;
+            all.send_changes(&**self.home()?, seq, is_last)?;
+            if is_last {
+                self.forget(&mut pages);
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, pages: &mut Option<Pages>) {
+        if let Some(pages) = pages {
+            pages.forget();
+        }
+        self.is_used.store(false, Ordering::SeqCst);
+    }
+
+    /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
+    fn handle(&self, fault: &Fault, find: &dyn Fn(&str) -> Option<u64>) -> Result<u64> {
+        let home = &**self.home()?;
+        // Also keeps other threads from asking.
+        let mut pages = self.pages.lock();
+        if fault.access == Access::Call {
+            let symbol = home.function(fault.address)?;
+            return find(&symbol).ok_or_else(|| {
+                let name = crate::base::name::demangled(&symbol);
+                Error::new(format!("no image has the function {name}: make it declare target, or use it in a region"))
+            });
+        }
+        let all = match &mut *pages {
+            Some(pages) => pages,
+            none => none.insert(Pages::new(home)?),
+        };
+        self.is_used.store(true, Ordering::SeqCst);
+        all.fetch(home, fault.address)?;
+        Ok(fault.address)
+    }
+}

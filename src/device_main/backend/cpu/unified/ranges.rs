@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A set of addresses, as few ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Start and end of each range; no two touch.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    pub fn insert(&mut self, range: Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&first, &last)) = self.0.range(..=end).next_back().filter(|(_, last)| **last >= start) {
+            self.0.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
+        }
+        self.0.insert(start, end);
+    }
+
+    /// The range that an address is in.
+    pub fn around(&self, address: u64) -> Option<Range<u64>> {
+        let (&start, &end) = self.0.range(..=address).next_back()?;
+        (address < end).then_some(start..end)
+    }
+
+    /// The largest part of `within` around an address, which is not in the set, that is not either.
+    pub fn gap(&self, address: u64, within: &Range<u64>) -> Range<u64> {
+        let before = self.0.range(..=address).next_back().map_or(0, |(_, &end)| end);
+        let behind = self.0.range(address..).next().map_or(u64::MAX, |(&start, _)| start);
+        within.start.max(before)..within.end.min(behind)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(&start, &end)| start..end)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|range| range.end - range.start).sum()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/ranges.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Reads the program's memory: from its process, if that is on this node and the system allows it, or by messages.
+
+use crate::base::{Error, Result};
+use crate::device_main::home::Home;
+use crate::sys::process;
+use std::ops::Range;
+
+/// Bytes that are read from the process at once.
+const PIECE: usize = 256 << 10;
+const PAGE: usize = 4096;
+
+pub(super) struct Source {
+    process: Option<i32>,
+    /// The program has sent memory, so regions may use it, and it has taken all changes.
+    is_allowed: bool,
+    buffer: Vec<u8>,
+}
+
+impl Source {
+    pub fn new(process: Option<i32>) -> Source {
+        Source { process, is_allowed: false, buffer: vec![0; PIECE] }
+    }
+
+    /// Messages were sent that change the program's memory: only the answer to a later one shows that they were taken.
+    pub fn come_after_messages(&mut self) {
+        self.is_allowed = false;
+    }
+
+    /// True if this process may access the program's, and so perhaps the other way round.
+    pub fn is_near(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// See [`Home::fetch`].
+    pub fn read(
+        &mut self,
+        home: &dyn Home,
+        range: Range<u64>,
+        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(process) = self.process.filter(|_| self.is_allowed) {
+            match self.read_process(process, range.clone(), piece) {
+                Err(Error::Reported) => self.process = None,
+                result => return result,
+            }
+        }
+        home.fetch(range.start, range.end - range.start, piece)?;
+        self.is_allowed = true;
+        Ok(())
+    }
+
+    /// [`Error::Reported`] if the system does not allow it.
+    fn read_process(
+        &mut self,
+        process: i32,
+        range: Range<u64>,
+        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let wanted = PIECE.min((range.end - at) as usize);
+            // SAFETY: the buffer is that long.
+            let n = unsafe { process::read_memory(process, at, self.buffer.as_mut_ptr(), wanted) };
+            match usize::try_from(n) {
+                Ok(n) if n >= PAGE => {
+                    let whole = n / PAGE * PAGE;
+                    piece(at, &self.buffer[..whole])?;
+                    at += whole as u64;
+                }
+                _ if at > range.start => break,
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => {
+                    return Err(Error::new(""));
+                }
+                _ => return Err(Error::Reported),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
+//! they have changed. The waiting thread does so, between its polls.
+
+mod functions;
+mod merge;
+
+use super::port::Ports;
+use super::{diagnose, epoch};
+use crate::base::lock::{Mutex, order};
+use crate::base::settings::{self, Backend};
+use crate::base::{Error, Result};
+use crate::sys::node;
+use crate::sys::process::{self, Mappings};
+use crate::wire::command::Command;
+use crate::wire::hello::Hello;
+use crate::wire::reply::Changes;
+use crate::wire::{Bytes, MESSAGE_MAX};
+use merge::Conflict;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGE: usize = 4096;
+/// Bytes of memory in one message: whole pages.
+const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
+
+/// The program requires unified shared memory, or has allocated shared memory.
+static REQUIRED: AtomicBool = AtomicBool::new(false);
+
+/// The program has `requires unified_shared_memory`, or allocates memory that regions may use.
+pub(crate) fn require() {
+    REQUIRED.store(true, Ordering::Relaxed);
+}
+
+/// Sends a control message of one command to a device.
+type Send<'a> = &'a dyn Fn(usize, Command<'_>) -> Result<()>;
+
+/// Memory that a kernel of a device has changed.
+struct Taken {
+    range: Range<u64>,
+    port: usize,
+    epoch: u64,
+}
+
+/// What a device asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    Fetch { at: u64, len: u64 },
+    TakeOver { seq: u64, at: u64, len: u64, new: u64, old: u64 },
+    Find { at: u64 },
+}
+
+pub(crate) struct Unified {
+    mode: settings::Unified,
+    /// By device, why its regions can't use the program's memory.
+    obstacles: Vec<Option<String>>,
+    /// The processes of devices on this node.
+    processes: Vec<Option<i32>>,
+    /// What was taken over while kernels of other devices ran.
+    taken: Mutex<Vec<Taken>, { order::LEAF }>,
+    /// What devices have asked for, with their numbers.
+    requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
+    is_asked: AtomicBool,
+}
+
+impl Unified {
+    /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
+    pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
+        let obstacles = devices.iter().map(|device| obstacle(device, has_window)).collect();
+        let here = node::node_id();
+        let processes = devices.iter().map(|device| (device.node == here).then_some(device.pid as i32)).collect();
+        let (taken, requests) = Default::default();
+        Unified { mode, obstacles, processes, taken, requests, is_asked: AtomicBool::new(false) }
+    }
+
+    /// True if regions may use the program's memory.
+    pub(super) fn is_on(&self) -> bool {
+        match self.mode {
+            settings::Unified::Auto => REQUIRED.load(Ordering::Relaxed),
+            mode => mode == settings::Unified::On,
+        }
+    }
+
+    /// Fails if regions should be able to use the program's memory, and those of this device can't.
+    pub(crate) fn check_device(&self, device: usize) -> Result<()> {
+        match &self.obstacles[device] {
+            Some(obstacle) if self.is_on() => Err(Error::new(format!(
+                "regions can't use the program's memory, as {}: {obstacle}",
+                match self.mode {
+                    settings::Unified::On => "OMPTARGET_MPI_UNIFIED=on asks for",
+                    _ => "the program requires (unified_shared_memory)",
+                }
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if regions may not use the program's memory.
+    fn check(&self) -> Result<()> {
+        // The error that follows explains the address.
+        if self.is_on() { Ok(()) } else { Err(Error::new("")) }
+    }
+
+    pub(super) fn ask(&self, port: usize, request: Request) {
+        self.requests.lock().push_back((port, request));
+        self.is_asked.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Answers what devices have asked for, by `send`.
+    #[cold]
+    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>) {
+        self.is_asked.store(false, Ordering::Release);
+        loop {
+            let Some((port, request)) = self.requests.lock().pop_front() else { return };
+            let answered = self.check().and_then(|()| match request {
+                Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
+                Request::TakeOver { seq, at, len, new, old } => {
+                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    send(port, Command::Taken)
+                }
+                Request::Find { at } => {
+                    let name = functions::name_of(at)?;
+                    send(port, Command::Function { name: Bytes(name.as_bytes()) })
+                }
+            });
+            if let Err(e) = answered {
+                let why = e.to_string();
+                // If the link is broken, the waiting threads find out.
+                let _ = send(port, Command::Refuse { why: Bytes(why.as_bytes()) });
+            }
+        }
+    }
+
+    /// Takes over what a kernel, that of a device and message, has changed.
+    pub(super) fn take_over(&self, ports: &Ports, kernel: (usize, u64), mut changes: Changes<'_>) -> Result<()> {
+        self.check()?;
+        let mut result = Ok(());
+        while let Some((at, new, old)) = changes.take()? {
+            result = result.and(self.take_over_range(ports, kernel, (at, new, old)));
+        }
+        result
+    }
+
+    fn take_over_range(
+        &self,
+        ports: &Ports,
+        (port, seq): (usize, u64),
+        (at, new, old): (u64, &[u8], &[u8]),
+    ) -> Result<()> {
+        let since = ports[port].flight.lock().epoch(seq);
+        let others_run = ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0);
+        let mut taken = self.taken.lock();
+        if !others_run {
+            taken.retain(|taken| taken.epoch >= since);
+        }
+        let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
+        let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
+        let result = take_over(at, new, old, &is_others);
+        if others_run {
+            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
+        }
+        result
+    }
+
+    /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
+    fn take_over_from(
+        &self,
+        ports: &Ports,
+        (port, seq): (usize, u64),
+        range: Range<u64>,
+        new: u64,
+        old: u64,
+    ) -> Result<()> {
+        const PIECE: usize = 256 << 10;
+        let process = self.processes[port].ok_or(Error::Reported)?;
+        let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
+        for at in range.clone().step_by(PIECE) {
+            let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
+            let read = |from: u64, to: &mut [u8]| {
+                // SAFETY: the buffer is that long.
+                unsafe { process::read_memory(process, from + offset, to.as_mut_ptr(), len) == len as isize }
+            };
+            if !read(new, &mut theirs) || !read(old, &mut before) {
+                return Err(Error::Reported);
+            }
+            let change = (at, &theirs[..len], &before[..len]);
+            if let Err(e) = self.take_over_range(ports, (port, seq), change) {
+                diagnose::fail_kernel(ports, (port, seq), &e);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes over a change of the program's memory.
+fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+    // Pages that have not changed may be read-only.
+    let first = PAGE - at as usize % PAGE;
+    let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
+    let (mut start, mut end) = (0, 0);
+    let mut result = Ok(());
+    while start < new.len() {
+        while end < new.len() && new[end..end_of(end)] != old[end..end_of(end)] {
+            end = end_of(end);
+        }
+        if start < end {
+            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], is_others));
+        }
+        start = if end < new.len() { end_of(end) } else { end };
+        end = start;
+    }
+    result
+}
+
+/// Takes over a change that each of its pages has a part in.
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+    merge::check_writable(at, new.len())?;
+    // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
+    // part.
+    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.map_err(|Conflict { at, new, old, here }| {
+        Error::new(format!(
+            "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
+             another device, has changed it meanwhile"
+        ))
+    })
+}
+
+/// Why regions of a device can't use the program's memory, if so.
+fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
+    let Some(outside) = &device.outside else {
+        return Some(
+            match device.backend {
+                Backend::Offload => "devices with accelerators (OMPTARGET_MPI_BACKEND) can't",
+                Backend::Cpu if device.devices > 1 || device.processes > 1 => {
+                    "worker processes (OMPTARGET_MPI_DEVICES_PER_RANK, OMPTARGET_MPI_SPARES) can't"
+                }
+                Backend::Cpu => {
+                    "the device could not keep the program's addresses free of its own memory, or \
+                                 OMPTARGET_MPI_UNIFIED=off is set for it"
+                }
+            }
+            .into(),
+        );
+    };
+    let overlaps = |range: &Range<u64>| range.start < outside.end && outside.start < range.end;
+    if let Some(range) = Mappings::now().accessible().into_iter().find(overlaps) {
+        let what = node::mapping(range.start).map_or(String::new(), |(_, what)| format!(" ({what})"));
+        return Some(format!(
+            "the program has memory at {:#x} to {:#x}{what}, where the device has its own, {:#x} to {:#x}; chance places \
+             them: start again",
+            range.start, range.end, outside.start, outside.end
+        ));
+    }
+    (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v)".into())
+}
+
+/// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.
+fn send_memory(send: &dyn Fn(Command<'_>) -> Result<()>, at: u64, len: u64) -> Result<()> {
+    let (mut now, mut next) = (vec![0; PIECE], vec![0; PIECE]);
+    let read = |at: u64, left: u64, to: &mut [u8]| {
+        let wanted = to.len().min(left as usize);
+        // SAFETY: the buffer has this many bytes.
+        let n = unsafe { node::read_any(at, to.as_mut_ptr(), wanted) };
+        usize::try_from(n).map_or(0, |n| n / PAGE * PAGE)
+    };
+    let (mut at, mut left) = (at, len);
+    let mut n = read(at, left, &mut now);
+    if n == 0 {
+        return Err(Error::new(""));
+    }
+    loop {
+        let (behind, rest) = (at + n as u64, left - n as u64);
+        let more = if n == PIECE { read(behind, rest, &mut next) } else { 0 };
+        let pages = Command::Pages { at, more: more > 0, bytes: Bytes(&now[..n]) };
+        send(pages)?;
+        if more == 0 {
+            return Ok(());
+        }
+        (at, left, n) = (behind, rest, more);
+        std::mem::swap(&mut now, &mut next);
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// offload.h for programs whose regions use the program's memory: `requires` stands before the first region.
+
+#ifndef UNIFIED_H
+#define UNIFIED_H
+
+#pragma omp requires unified_shared_memory
+
+#include "offload.h"
+
+#endif

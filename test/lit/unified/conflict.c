@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Two regions that run at once, or a region and the program, change one byte: the one that ends later fails, with an
+// error that names kernel, device, address and values. What the other one wrote stays.
+//
+// RUN: %clang %s -o %t
+// RUN: %run2 --rc fail %t device > %t.out 2> %t.err
+// RUN: %line error %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x02 now"
+// RUN: FileCheck %s --input-file %t.out
+// RUN: %run2 --rc fail %t program > %t.out 2> %t.err
+// RUN: %line error %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x02 now"
+// RUN: FileCheck %s --input-file %t.out
+// RUN: %run2 --rc fail %t atomic > %t.out 2> %t.err
+// RUN: %line error %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x01 now"
+// RUN: FileCheck %s --input-file %t.out --check-prefix=ATOMIC
+// RUN: %run2 %t none > %t.out 2> %t.err
+// RUN: %line none %t.err
+// REQUIRES: plugin
+//
+// CHECK: begin
+// CHECK-NEXT: it is 2
+// CHECK-NOT: after
+// Not a wrong sum: both have made 1 of 0.
+// ATOMIC: begin
+// ATOMIC-NEXT: it is 1
+// ATOMIC-NOT: after
+
+#include "unified.h"
+#include <signal.h>
+
+static int byte, *shared = &byte;
+
+static void look(int signal) {
+  (void)signal;
+  printf("it is %d\n", *shared);
+  fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  need_devices(2);
+  const char *which = argv[1];
+  // In the memory of device 0: 1 once the first region has written, 2 when it may end.
+  int *stage = omp_target_alloc(sizeof *stage, 0), now = 0;
+  int host = omp_get_initial_device();
+  CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
+  puts("begin");
+  fflush(stdout);
+  signal(SIGABRT, look);
+  int *p = shared;
+#pragma omp target nowait device(0) is_device_ptr(stage) firstprivate(p)
+  {
+#pragma omp atomic
+    *p += 1;
+    __atomic_store_n(stage, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(stage, __ATOMIC_ACQUIRE) != 2)
+      usleep(1000);
+  }
+  while (now != 1)
+    CHECK(omp_target_memcpy(&now, stage, sizeof now, 0, 0, host, 0) == 0);
+  if (!strcmp(which, "device")) {
+#pragma omp target device(1)
+    *p = 2;
+  } else if (!strcmp(which, "atomic")) {
+#pragma omp target device(1)
+    {
+#pragma omp atomic
+      *p += 1;
+    }
+  } else if (!strcmp(which, "program")) {
+    *p = 2;
+  }
+  now = 2;
+  CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
+#pragma omp taskwait
+  puts("after");
+  omp_target_free(stage, 0);
+  return 0;
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What regions of a program with `requires` cost in messages: one that does not touch the program's memory is one out and
+// one back, as ever.
+//
+// RUN: %clang %s -o %t
+// RUN: env LIBOMPTARGET_DEBUG=1 %run1 %t 2> %t.err
+// RUN: %messages %t.err > %t.out
+// RUN: FileCheck %s --match-full-lines --input-file %t.out
+// REQUIRES: plugin
+//
+// CHECK:      empty: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk
+// CHECK-NEXT: private: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk
+
+#include "unified.h"
+
+static void begin(const char *name) { fprintf(stderr, "begin %s\n", name); }
+static void end(void) { fprintf(stderr, "end\n"); }
+
+int main(void) {
+  int value = 3;
+  need_devices(1);
+  begin("empty");
+#pragma omp target
+  {}
+  end();
+  begin("private");
+#pragma omp target firstprivate(value)
+  {
+    if (value != 3)
+      __builtin_trap();
+  }
+  end();
+  return 0;
+}

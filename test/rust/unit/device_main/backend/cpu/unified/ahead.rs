@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/device_main/backend/cpu/unified/ahead.rs`.
+
+use super::*;
+
+const START: u64 = 0x7000_0000_0000;
+const PAGE: u64 = 4096;
+
+/// Goes through `len` bytes in order, as a kernel that faults wherever it has nothing. Returns the number of faults.
+fn run_through(ahead: &mut Ahead, start: u64, len: u64) -> usize {
+    let (mut at, mut faults) = (start, 0);
+    while at < start + len {
+        let around = ahead.around(at);
+        assert!(around.contains(&at));
+        let got = around.start.max(start)..around.end.min(start + len);
+        ahead.note(at, got.clone());
+        at = got.end;
+        faults += 1;
+    }
+    faults
+}
+
+#[test]
+fn faults_grow_with_the_logarithm_of_the_length() {
+    // 64 KiB first, then each time twice of it.
+    assert_eq!(run_through(&mut Ahead::default(), START, LEAST), 1);
+    assert_eq!(run_through(&mut Ahead::default(), START, 15 * LEAST), 4);
+    assert_eq!(run_through(&mut Ahead::default(), START, MOST), 11);
+    // No more than so much at a time.
+    assert_eq!(
+        run_through(&mut Ahead::default(), START, 16 * MOST) - run_through(&mut Ahead::default(), START, 8 * MOST),
+        8
+    );
+}
+
+#[test]
+fn what_is_in_no_order_is_handled_in_small_pieces() {
+    let mut ahead = Ahead::default();
+    for i in 0..1000 {
+        let page = START + i * 7919 % 1000 * MOST;
+        let around = ahead.around(page);
+        assert_eq!(around.end - around.start, LEAST);
+        assert!(around.contains(&page) && around.start % LEAST == 0);
+        ahead.note(page, around);
+    }
+}
+
+#[test]
+fn streams_beside_each_other_are_followed() {
+    let faults = |streams: u64| {
+        let mut ahead = Ahead::default();
+        let mut at: Vec<u64> = (0..streams).map(|n| START + n * (1 << 32)).collect();
+        let mut faults = 0;
+        for _ in 0..6 {
+            for at in &mut at {
+                let around = ahead.around(*at);
+                ahead.note(*at, around.clone());
+                faults += (around.end - around.start) / LEAST;
+                *at = around.end;
+            }
+        }
+        faults / streams
+    };
+    assert_eq!(faults(1), 63);
+    assert_eq!(faults(STREAMS as u64 / 2), 63);
+    assert_eq!(faults(STREAMS as u64), 63);
+    // With more of them each is forgotten before its turn comes again.
+    assert_eq!(faults(2 * STREAMS as u64), 6);
+}
+
+#[test]
+fn a_stream_may_skip_some_pages() {
+    let mut ahead = Ahead::default();
+    ahead.note(START, START..START + LEAST);
+    let next = START + LEAST + 3 * PAGE;
+    assert_eq!(ahead.around(next), next..next + 2 * LEAST);
+    // Backwards, or far away, is another stream.
+    for other in [START - PAGE, START + 3 * LEAST] {
+        let around = ahead.around(other);
+        assert_eq!(around.end - around.start, LEAST);
+    }
+}
+
+#[test]
+fn the_ends_of_the_address_space_are_no_limit() {
+    let mut ahead = Ahead::default();
+    assert_eq!(ahead.around(0), 0..LEAST);
+    let last = u64::MAX - LEAST;
+    ahead.note(last - PAGE, last - PAGE..last);
+    assert_eq!(ahead.around(last).start, last);
+}

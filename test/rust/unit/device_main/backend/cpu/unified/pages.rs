@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/device_main/backend/cpu/unified/pages.rs`, with a program that is an array of pages. They are
+//! mapped at addresses that nothing else of this process has.
+
+use super::*;
+use crate::base::sync::Mutex;
+use crate::wire::reply::{Reply, begin_changed};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEQ: u64 = 17;
+
+/// A program. Some of its pages may be unmapped.
+struct Program {
+    base: u64,
+    pages: Mutex<Vec<Option<[u8; PAGE as usize]>>>,
+    /// Ranges that were fetched.
+    fetched: Mutex<Vec<Range<u64>>>,
+    /// Bytes that came with another old value than they have here.
+    conflicts: Mutex<Vec<u64>>,
+}
+
+impl Program {
+    fn new(pages: usize) -> Program {
+        static NEXT: AtomicU64 = AtomicU64::new(0x6100_0000_0000);
+        // With room between them, so that no piece of one reaches another one.
+        let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
+        let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
+        Program { base, pages, fetched: Mutex::default(), conflicts: Mutex::default() }
+    }
+
+    fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
+        let at = at - self.base;
+        change(&mut self.pages.lock()[(at / PAGE) as usize].as_mut().expect("a mapped page")[(at % PAGE) as usize]);
+    }
+
+    fn set(&self, at: u64, value: u8) {
+        self.change(at, |byte| *byte = value);
+    }
+
+    fn get(&self, at: u64) -> u8 {
+        let mut value = 0;
+        self.change(at, |byte| value = *byte);
+        value
+    }
+
+    fn unmap(&self, page: usize) {
+        self.pages.lock()[page] = None;
+    }
+
+    fn fetched(&self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.fetched.lock())
+    }
+}
+
+impl Home for Program {
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        assert!(at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0, "{at:#x}, {len:#x}");
+        self.fetched.lock().push(at..at + len);
+        let first = at.checked_sub(self.base).ok_or_else(|| Error::new("nothing"))? / PAGE;
+        let pages = self.pages.lock();
+        let there: Vec<u8> =
+            (first..first + len / PAGE).map_while(|n| pages.get(n as usize).copied().flatten()).flatten().collect();
+        if there.is_empty() {
+            return Err(Error::new("nothing"));
+        }
+        // In several pieces.
+        let pieces = there.chunks(3 * PAGE as usize).zip((at..).step_by(3 * PAGE as usize));
+        pieces.into_iter().try_for_each(|(bytes, at)| piece(at, bytes))
+    }
+
+    fn function(&self, _: u64) -> Result<String> {
+        unreachable!("no page is a function")
+    }
+
+    fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+        unreachable!("the program is on another node")
+    }
+
+    fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        let mut message = Vec::new();
+        begin_changed(&mut message, seq);
+        write(&mut message);
+        assert!(message.len() <= MESSAGE_MAX, "{} bytes", message.len());
+        let Ok(Reply::Changed { seq: SEQ, mut changes }) = Reply::parse(&message) else { panic!("{message:?}") };
+        while let Some((at, new, old)) = changes.take().unwrap() {
+            for (at, (new, old)) in (at..).zip(new.iter().zip(old)).filter(|(_, (new, old))| new != old) {
+                self.change(at, |here| {
+                    if *here != *old && *here != *new {
+                        self.conflicts.lock().push(at);
+                    } else {
+                        *here = *new;
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// A device's pages of a program, as a kernel uses them.
+struct Device<'a> {
+    program: &'a Program,
+    pages: Pages,
+}
+
+impl<'a> Device<'a> {
+    fn new(program: &'a Program) -> Device<'a> {
+        Device { program, pages: Pages::new(program).unwrap() }
+    }
+
+    fn touch(&mut self, at: u64) -> Result<()> {
+        self.pages.fetch(self.program, at)
+    }
+
+    fn read(&mut self, at: u64) -> u8 {
+        self.touch(at).unwrap();
+        // SAFETY: the page was just mapped, and nothing unmaps it meanwhile.
+        unsafe { (at as *const u8).read_volatile() }
+    }
+
+    fn write(&mut self, at: u64, value: u8) {
+        self.touch(at).unwrap();
+        // SAFETY: as above.
+        unsafe { (at as *mut u8).write_volatile(value) };
+    }
+
+    /// A kernel has ended; others run.
+    fn send(&mut self) {
+        self.pages.send_changes(self.program, SEQ, false).unwrap();
+    }
+
+    /// The only kernel has ended.
+    fn end(&mut self) {
+        self.pages.send_changes(self.program, SEQ, true).unwrap();
+        self.pages.forget();
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        self.pages.refresh(self.program)
+    }
+}
+
+impl Drop for Device<'_> {
+    fn drop(&mut self) {
+        self.pages.forget();
+    }
+}
+
+#[test]
+fn what_is_only_read_is_not_sent() {
+    let program = Program::new(32);
+    let at = |n: u64| program.base + n;
+    program.set(at(5000), 7);
+    let mut device = Device::new(&program);
+    assert_eq!(device.read(at(5000)), 7);
+    let first = at(0)..at(64 << 10);
+    assert_eq!(program.fetched(), [first]);
+    // Its neighbors came along. What the program writes later is not seen.
+    program.set(at(5000), 8);
+    assert_eq!((device.read(at(5000)), device.read(at(0))), (7, 0));
+    assert_eq!(program.fetched(), []);
+    device.send();
+    assert_eq!(program.get(at(5000)), 8);
+}
+
+#[test]
+fn what_is_written_goes_home_once() {
+    let program = Program::new(32);
+    let at = |n: u64| program.base + n;
+    let mut device = Device::new(&program);
+    device.write(at(100), 1);
+    device.write(at(20 * PAGE), 2);
+    device.send();
+    assert_eq!((program.get(at(100)), program.get(at(20 * PAGE))), (1, 2));
+    // These values are not sent again: the program may replace them.
+    program.set(at(100), 9);
+    device.send();
+    assert_eq!(program.get(at(100)), 9);
+    assert!(program.conflicts.lock().is_empty());
+}
+
+#[test]
+fn a_byte_that_both_have_changed_is_a_conflict() {
+    let program = Program::new(1);
+    let at = program.base + 3;
+    let mut device = Device::new(&program);
+    device.write(at, 1);
+    program.set(at, 2);
+    device.send();
+    assert_eq!(*program.conflicts.lock(), [at]);
+    assert_eq!(program.get(at), 2);
+    // Neither is it lost if the device has seen the program's value after its own.
+    let other = program.base + 4;
+    device.write(other, 1);
+    program.set(other, 2);
+    device.refresh().unwrap();
+    assert_eq!(device.read(other), 1);
+    device.send();
+    assert_eq!(*program.conflicts.lock(), [at, other]);
+}
+
+#[test]
+fn memory_that_the_program_does_not_have_is_refused() {
+    let program = Program::new(20);
+    let at = |page: u64| program.base + page * PAGE;
+    program.unmap(2);
+    program.unmap(18);
+    let mut device = Device::new(&program);
+    assert!(device.touch(at(2)).is_err() && device.touch(at(20)).is_err());
+    // Nothing before a hole keeps what is behind it from being fetched, and the other way round.
+    device.write(at(5), 5);
+    device.write(at(1), 1);
+    device.write(at(17), 17);
+    device.write(at(19), 19);
+    assert!(device.touch(at(2)).is_err() && device.touch(at(18)).is_err());
+    device.send();
+    assert_eq!([5, 1, 17, 19].map(|n| program.get(at(n))), [5, 1, 17, 19]);
+    // It is there later.
+    program.pages.lock()[2] = Some([2; PAGE as usize]);
+    assert_eq!(device.read(at(2)), 2);
+}
+
+#[test]
+fn memory_that_vanishes_is_an_error_of_a_refresh() {
+    let program = Program::new(4);
+    let mut device = Device::new(&program);
+    device.read(program.base);
+    device.refresh().unwrap();
+    program.unmap(2);
+    let error = device.refresh().unwrap_err().to_string();
+    assert!(error.contains(&format!("unmapped {:#x}", program.base + 2 * PAGE)), "{error}");
+}
+
+#[test]
+fn what_is_forgotten_is_fetched_again() {
+    let program = Program::new(4);
+    let at = program.base + 77;
+    let mut device = Device::new(&program);
+    device.write(at, 1);
+    device.end();
+    assert_eq!(program.get(at), 1);
+    program.set(at, 2);
+    assert_eq!(program.fetched().len(), 1);
+    assert_eq!(device.read(at), 2);
+    assert_eq!(program.fetched().len(), 1);
+    device.write(at, 3);
+    device.send();
+    assert_eq!((program.get(at), program.conflicts.lock().len()), (3, 0));
+}
+
+#[test]
+fn a_program_that_sends_other_memory_is_refused() {
+    struct Other(u64);
+    impl Home for Other {
+        fn process(&self) -> Option<i32> {
+            None
+        }
+        fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+            piece(at.wrapping_add(self.0), &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }])
+        }
+        fn function(&self, _: u64) -> Result<String> {
+            unreachable!("no page is a function")
+        }
+        fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+            unreachable!("nothing has changed")
+        }
+        fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
+    }
+    let base = Program::new(1).base;
+    for shift in [0, PAGE, PAGE.wrapping_neg()] {
+        let home = Other(shift);
+        let error = Pages::new(&home).unwrap().fetch(&home, base).unwrap_err().to_string();
+        assert!(error.contains("other memory than"), "{error}");
+    }
+}
+
+#[test]
+fn large_changes_are_several_messages() {
+    const N: u64 = 40;
+    let program = Program::new(N as usize);
+    let mut device = Device::new(&program);
+    // One large change, then a word of each page.
+    for n in 0..N * PAGE {
+        device.write(program.base + n, 1 + n as u8 / 2);
+    }
+    device.send();
+    assert!((0..N * PAGE).all(|n| program.get(program.base + n) == 1 + n as u8 / 2));
+    for n in 0..N * PAGE / 64 {
+        device.write(program.base + n * 64, 0);
+    }
+    device.send();
+    assert!((0..N * PAGE).all(|n| program.get(program.base + n) == if n % 64 == 0 { 0 } else { 1 + n as u8 / 2 }));
+}
+
+/// One step of a program and a device that use the same pages.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Program(usize, u8),
+    Read(usize),
+    Write(usize, u8),
+    Send,
+    Refresh,
+    /// A kernel ends, another one begins.
+    Forget,
+}
+
+const PAGES: usize = 40;
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few places in each page, so that both sides meet in words.
+    let place = || (0..PAGES, 0..24usize).prop_map(|(page, n)| page * PAGE as usize + n * 171 / 10 * 10 + n % 3);
+    prop_oneof![
+        4 => (place(), any::<u8>()).prop_map(|(at, value)| Step::Program(at, value)),
+        4 => place().prop_map(Step::Read),
+        4 => (place(), any::<u8>()).prop_map(|(at, value)| Step::Write(at, value)),
+        1 => Just(Step::Send),
+        1 => Just(Step::Refresh),
+        1 => Just(Step::Forget),
+    ]
+}
+
+proptest! {
+    // Each case compares many bytes.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// The program and a kernel write different bytes, in any order. Each side sees its own, and the other's as they
+    /// were at the last meeting or later.
+    #[test]
+    fn bytes_that_one_side_writes_are_never_lost(steps in prop::collection::vec(step(), 1..200)) {
+        let program = Program::new(PAGES);
+        program.unmap(7);
+        let mut device = Device::new(&program);
+        let is_mine = |at: usize| at.is_multiple_of(2);
+        let is_there = |at: usize| at / PAGE as usize != 7;
+        let mut written = vec![0u8; PAGES * PAGE as usize];
+        // The program's bytes when the device last took them over.
+        let mut known = written.clone();
+        let mut theirs = written.clone();
+        for step in steps {
+            match step {
+                Step::Program(at, value) if is_there(at) && !is_mine(at) => {
+                    program.set(program.base + at as u64, value);
+                    theirs[at] = value;
+                }
+                Step::Write(at, value) if is_there(at) && is_mine(at) => {
+                    device.write(program.base + at as u64, value);
+                    written[at] = value;
+                }
+                Step::Read(at) if is_there(at) => {
+                    let value = device.read(program.base + at as u64);
+                    if is_mine(at) {
+                        prop_assert_eq!(value, written[at]);
+                    } else if known[at] == theirs[at] {
+                        prop_assert_eq!(value, theirs[at]);
+                    }
+                }
+                Step::Read(at) => prop_assert!(device.touch(program.base + at as u64).is_err()),
+                Step::Send => device.send(),
+                Step::Refresh => {
+                    device.refresh().unwrap();
+                    known.clone_from(&theirs);
+                    for mapped in device.pages.mapped.iter() {
+                        let len = (mapped.end - mapped.start) as usize;
+                        // SAFETY: these pages are mapped, and nothing changes them now.
+                        let here = unsafe { std::slice::from_raw_parts(mapped.start as *const u8, len) };
+                        let first = (mapped.start - program.base) as usize;
+                        let wanted = (first..).zip(written[first..].iter().zip(&theirs[first..]));
+                        let wanted = wanted.map(|(n, (ours, theirs))| if is_mine(n) { ours } else { theirs });
+                        prop_assert!(here.iter().eq(wanted.take(len)), "pages at {first}");
+                    }
+                }
+                Step::Forget => {
+                    device.end();
+                    known.clone_from(&theirs);
+                }
+                Step::Program(..) | Step::Write(..) => {}
+            }
+        }
+        device.send();
+        prop_assert!(program.conflicts.lock().is_empty());
+        for at in (0..written.len()).filter(|&at| is_there(at)) {
+            prop_assert_eq!(program.get(program.base + at as u64), if is_mine(at) { written[at] } else { theirs[at] });
+        }
+    }
+}
