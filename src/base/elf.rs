@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Reads device images: ELF shared objects that come from outside and are not trusted.
 
+use super::target::Target;
 use super::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::dynamic::{DT_RELACOUNT, DT_SYMBOLIC};
@@ -81,22 +82,26 @@ pub(crate) fn machine_name(machine: u16) -> &'static str {
     header::machine_to_str(machine)
 }
 
-/// The header of a 64-bit shared object for `machine`, without anything in it.
-pub(crate) fn empty(machine: u16) -> Vec<u8> {
+/// The header of a 64-bit shared object for `target`, without anything in it.
+pub(crate) fn empty(target: Target) -> Vec<u8> {
+    /// The version of CUDA's ABI with the architecture in the lowest byte of `e_flags`.
+    const CUDA_ABI: u8 = 7;
     let mut file = vec![0; HEADER];
     file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
     file[header::EI_CLASS] = header::ELFCLASS64;
     file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
     file[header::EI_VERSION] = header::EV_CURRENT;
-    // e_type, e_machine, e_version, e_ehsize.
+    file[header::EI_ABIVERSION] = if target.machine == CUDA { CUDA_ABI } else { 0 };
+    // e_type, e_machine, e_version, e_flags, e_ehsize.
     file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
-    file[18..20].copy_from_slice(&machine.to_ne_bytes());
+    file[18..20].copy_from_slice(&target.machine.to_ne_bytes());
     file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
+    file[48..52].copy_from_slice(&target.architecture.to_ne_bytes());
     file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
     file
 }
 
-fn parse_header(bytes: &[u8]) -> Result<header::Header> {
+pub(super) fn parse_header(bytes: &[u8]) -> Result<header::Header> {
     let head = Elf::parse_header(bytes).map_err(|e| Error::new(format!("no ELF file: {e}")))?;
     let native_order = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
     if head.e_ident[header::EI_CLASS] != header::ELFCLASS64 || head.e_ident[header::EI_DATA] != native_order {
@@ -192,14 +197,42 @@ pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
 }
 
-/// True if a program's file contains the ELF image of an accelerator, and none for processors.
-pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
+/// What the ELF images in a program's file are for.
+pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
     /// Images have this alignment.
     const ALIGN: usize = 8;
     let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
-    let headers = places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| parse_header(place).ok());
-    let machines: BTreeSet<u16> = headers.map(|head| head.e_machine).collect();
+    places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
+}
+
+/// True if a program's file contains the ELF image of an accelerator, and none for processors.
+pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
+    let machines: BTreeSet<u16> = images_in(program).map(|image| image.machine).collect();
     !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
+}
+
+/// The names of an image's kernels of OpenMP, each with size 0, and the names and sizes of its global variables. Leaves out
+/// what compiler and runtime have put there for themselves.
+pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
+    const KERNEL: &str = "__omp_offloading_";
+    const INTERNAL: [&str; 5] = [KERNEL, "__omp_rtl_", "__llvm_", "_ZT", "_ZGV"];
+    let Ok(elf) = Elf::parse(image) else { return Vec::new() };
+    // The images of CUDA are not linked dynamically.
+    let (table, names) = match elf.dynsyms.is_empty() {
+        true => (&elf.syms, &elf.strtab),
+        false => (&elf.dynsyms, &elf.dynstrtab),
+    };
+    let is_visible = |s: &sym::Sym| !s.is_import() && s.st_bind() != sym::STB_LOCAL;
+    let entry = |s: sym::Sym| {
+        let name = names.get_at(s.st_name)?;
+        let is_variable = s.st_size > 0 && !name.ends_with(".kd") && !INTERNAL.iter().any(|p| name.starts_with(p));
+        match s.st_type() {
+            sym::STT_FUNC if name.starts_with(KERNEL) => Some((name.to_string(), 0)),
+            sym::STT_OBJECT if is_variable => Some((name.to_string(), s.st_size)),
+            _ => None,
+        }
+    };
+    table.iter().filter(is_visible).filter_map(entry).collect()
 }
 
 /// The `DT_NEEDED` entries of any ELF file.

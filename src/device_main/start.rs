@@ -3,7 +3,7 @@
 
 use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
-use super::backend::offload::{Offload, visible};
+use super::backend::offload::{Offload, own_plugins, visible};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -151,7 +151,7 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
                 // Now, while the launcher is the parent.
                 node::undo_binding();
             }
-            supervisor::fork_device()?
+            supervisor::fork_device(settings.backend == settings::Backend::Offload && own_plugins::leave())?
         }
     };
     if settings.backend == settings::Backend::Offload {

@@ -27,8 +27,9 @@ const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::
 /// Those of them that terminate it.
 const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Forks the device and returns there, with the crash board that its parent will read. No thread may run yet.
-pub(super) fn fork_device() -> Result<&'static CrashBoard> {
+/// Forks the device and returns there, with the crash board that its parent will read. With `afresh` the device executes
+/// its program anew instead. No thread may run yet.
+pub(super) fn fork_device(afresh: bool) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();
     let (me, launcher) = (std::process::id(), parent_id());
@@ -45,7 +46,7 @@ pub(super) fn fork_device() -> Result<&'static CrashBoard> {
             }
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
-            if mpi::library().starts_with("MPICH") {
+            if afresh || mpi::library().starts_with("MPICH") {
                 start_afresh(&file);
             }
             Ok(board)

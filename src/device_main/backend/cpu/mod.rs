@@ -13,7 +13,7 @@ mod thunks;
 use super::{Backend, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result};
 use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::pending_image::PendingImage;
 use image::Image;
@@ -99,7 +99,7 @@ impl Backend for Cpu {
     }
 
     fn target(&self) -> Target {
-        Target { machine: elf::MACHINE, architecture: None }
+        Target::HOST
     }
 
     fn preload(&self, libraries: &[u8]) {

@@ -44,15 +44,15 @@ fn images_of_accelerators_are_found() {
     program.resize(program.len().next_multiple_of(8), 0);
     assert!(!is_for_accelerators(&program));
     for machine in ACCELERATORS {
-        let image = empty(machine);
+        let image = empty(Target { machine, architecture: 0 });
         assert!(check_machine(&image, machine).is_ok() && check_machine(&image, MACHINE).is_err());
         // Not a program with such an image, but the image.
         assert!(!is_for_accelerators(&image));
         assert!(is_for_accelerators(&[&program[..], &image, b"more"].concat()));
         // Processors can execute such a program, too.
-        assert!(!is_for_accelerators(&[&program[..], &image, &empty(MACHINE)[..], b"more"].concat()));
+        assert!(!is_for_accelerators(&[&program[..], &image, &empty(Target::HOST)[..], b"more"].concat()));
     }
-    assert!(!is_for_accelerators(&[&program[..], &empty(MACHINE), b"more"].concat()));
+    assert!(!is_for_accelerators(&[&program[..], &empty(Target::HOST), b"more"].concat()));
 }
 
 #[test]
