@@ -142,7 +142,9 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
 /// Fails unless some of these targets executes the image that is mapped at `place`, by its first bytes. If none of the images
 /// in its file is for them, they get it all the same, and then say why they refuse it.
 fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
-    let image = Target::of_image(head)?;
+    let image = Target::of_image(head).inspect_err(|e| {
+        log::warning(format_args!("accelerators get no image that is {e}: compile the program to machine code"));
+    })?;
     let fits = |image| targets.iter().any(|target| target.check(image).is_ok());
     if targets.is_empty() || fits(image) {
         return Ok(());

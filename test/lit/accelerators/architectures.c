@@ -5,7 +5,7 @@
 //
 // REQUIRES: llvm16
 // RUN: %clang %S/Inputs/kernel.c -o %t.kernel
-// RUN: %plain-clang -fopenmp %s -lomptarget -o %t
+// RUN: %host-clang %s -lomptarget -o %t
 // RUN: %make-standin
 // RUN: mv %t.standin/libomptarget.rtl.x86_64.so %t.standin/libomptarget.rtl.cuda.so
 // RUN: mv %t.standin/libomptarget.rtl.x86_64.nextgen.so %t.standin/libomptarget.rtl.cuda.nextgen.so

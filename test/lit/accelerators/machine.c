@@ -5,7 +5,7 @@
 // From LLVM 19 on libomptarget shows a plugin no images for another machine.
 // UNSUPPORTED: plugins-inside
 //
-// RUN: %plain-clang -fopenmp %s -lomptarget -o %t
+// RUN: %host-clang %s -lomptarget -o %t
 // RUN: %run --rc fail %t 2> %t.err
 // RUN: %line error %t.err "load_binary: device 0 .rank 1 on host %hostname.*accelerator 0 .X86_64.*the image is: built for CUDA, not for the device.s X86_64"
 

@@ -332,7 +332,7 @@ fn register(runtime: &Runtime, image: Image) -> Result<Image> {
         places.insert(entry.name.clone(), Place { at: key, size: entry.size });
         key += room(entry);
     }
-    runtime.load(image.file, registered);
+    runtime.load(image.file, registered)?;
     crash::notice_exit();
     crash::notice_exceptions();
     for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {

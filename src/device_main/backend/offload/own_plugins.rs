@@ -31,20 +31,14 @@ fn hides_host_plugin(folder: &Path) -> bool {
     plugin.is_ok_and(|file| file.file_name().is_some_and(|name| name == PLUGIN))
 }
 
-/// Replaces folders of LD_LIBRARY_PATH in which the plugin hides LLVM's host plugin by the usual one of that; returns true
-/// if there were any. The loader looks at the variable only when a process executes its program. Must be called before
-/// any thread starts.
+/// Takes folders in which the plugin hides LLVM's host plugin off LD_LIBRARY_PATH; returns true if there were any. The
+/// loader looks at that only when a process executes its program. Must be called before any thread starts.
 pub(crate) fn leave() -> bool {
-    const USUAL: &str = "/usr/lib/llvm-18/lib";
-    let path = search_path();
-    let (own, mut others): (Vec<PathBuf>, Vec<PathBuf>) =
-        path.into_iter().partition(|folder| hides_host_plugin(folder));
-    if own.is_empty() {
-        return false;
-    }
-    others.push(USUAL.into());
+    let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = search_path().into_iter().partition(|f| hides_host_plugin(f));
     let Ok(others) = env::join_paths(others) else { return false };
-    // SAFETY: no other thread runs yet.
-    unsafe { env::set_var(PATH, others) };
-    true
+    if !own.is_empty() {
+        // SAFETY: no other thread runs yet.
+        unsafe { env::set_var(PATH, others) };
+    }
+    !own.is_empty()
 }

@@ -13,6 +13,7 @@ use std::mem::transmute_copy;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Releases of LLVM with the layouts below.
 const RELEASES: RangeInclusive<u32> = 16..=22;
@@ -229,6 +230,7 @@ pub(super) struct Runtime {
     host: i32,
     /// What the accelerator executes.
     pub target: Target,
+    has_loaded: AtomicBool,
 }
 
 impl Runtime {
@@ -246,14 +248,15 @@ impl Runtime {
         if devices.is_empty() {
             return Err(Error::new(format!(
                 "{path} on host {at} finds no accelerator: its plugin for that, the driver, or the accelerator is missing \
-                 (llvm-omp-device-info lists what it finds there)"
+                 (llvm-omp-device-info lists what it finds there; LD_LIBRARY_PATH may have to name the folder of the \
+                 plugins, libomptarget.rtl.*.so)"
             )));
         }
         let place = place % devices.len();
         let target = targets.get(place).or(targets.first()).copied().unwrap_or(Target::HOST);
         // SAFETY: no condition.
         let (device, host) = (devices.start + place as i32, unsafe { (calls.host)() });
-        Ok(Runtime { calls, path, device, host, target })
+        Ok(Runtime { calls, path, device, host, target, has_loaded: AtomicBool::new(false) })
     }
 
     /// "accelerator 0 (…) of FILE", for error messages.
@@ -304,11 +307,19 @@ impl Runtime {
     }
 
     /// Registers an image, and loads it on the accelerator. If that fails, libomptarget ends the process.
-    pub fn load(&self, image: &'static [u8], entries: Vec<Registered>) {
+    pub fn load(&self, image: &'static [u8], entries: Vec<Registered>) -> Result<()> {
+        if self.has_loaded.swap(true, Ordering::Relaxed) && self.calls.release == 18 {
+            return Err(Error::new(format!(
+                "{} loads one image only, as LLVM 18's libomptarget does once a device is in use: a library with regions needs \
+                 another release, and a second try at other addresses too",
+                self.name()
+            )));
+        }
         self.calls.register(image, entries);
         let none = ptr::null_mut();
         // SAFETY: mapping nothing starts the device if need be, and loads what was registered.
         unsafe { (self.calls.begin_data)(none, self.device.into(), 0, none, none, none, none, none, none) };
+        Ok(())
     }
 
     /// The address of the global that is registered with this key.
