@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Reads device images: ELF shared objects that come from outside and are not trusted.
 
-use super::target::Target;
 use super::{Error, Result};
 use goblin::elf::Elf;
 use goblin::elf::dynamic::{DT_RELACOUNT, DT_SYMBOLIC};
@@ -9,7 +8,7 @@ use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD}
 use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -80,25 +79,6 @@ pub(crate) fn check_machine(bytes: &[u8], machine: u16) -> Result<header::Header
 
 pub(crate) fn machine_name(machine: u16) -> &'static str {
     header::machine_to_str(machine)
-}
-
-/// The header of a 64-bit shared object for `target`, without anything in it.
-pub(crate) fn empty(target: Target) -> Vec<u8> {
-    /// The version of CUDA's ABI with the architecture in the lowest byte of `e_flags`.
-    const CUDA_ABI: u8 = 7;
-    let mut file = vec![0; HEADER];
-    file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
-    file[header::EI_CLASS] = header::ELFCLASS64;
-    file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
-    file[header::EI_VERSION] = header::EV_CURRENT;
-    file[header::EI_ABIVERSION] = if target.machine == CUDA { CUDA_ABI } else { 0 };
-    // e_type, e_machine, e_version, e_flags, e_ehsize.
-    file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
-    file[18..20].copy_from_slice(&target.machine.to_ne_bytes());
-    file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
-    file[48..52].copy_from_slice(&target.architecture.to_ne_bytes());
-    file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
-    file
 }
 
 pub(super) fn parse_header(bytes: &[u8]) -> Result<header::Header> {
@@ -195,20 +175,6 @@ pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     let Some(entry) = file.get_mut(start..).and_then(|entry| entry.first_chunk_mut::<16>()) else { return };
     entry.fill(0);
     entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
-}
-
-/// What the ELF images in a program's file are for.
-pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
-    /// Images have this alignment.
-    const ALIGN: usize = 8;
-    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
-    places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
-}
-
-/// True if a program's file contains the ELF image of an accelerator, and none for processors.
-pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
-    let machines: BTreeSet<u16> = images_in(program).map(|image| image.machine).collect();
-    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
 }
 
 /// The names of an image's kernels of OpenMP, each with size 0, and the names and sizes of its global variables. Leaves out

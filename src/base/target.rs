@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What images are built for, and devices execute: a machine and, of accelerators, its architecture.
 
-use super::elf::{self, AMDGPU, CUDA};
+use super::elf::{self, ACCELERATORS, AMDGPU, CUDA, HEADER, MACHINE};
 use super::{Error, Result};
-use goblin::elf::header::{EI_ABIVERSION, Header};
+use goblin::elf::header::{self, EI_ABIVERSION, Header};
+use std::collections::BTreeSet;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ const AMD: [(u32, &str); 22] = [
     (0x4f, "gfx950"),
 ];
 
+/// The version of CUDA's ABI up to which the architecture is in the lowest byte of `e_flags`, later in the next one.
+const CUDA_ABI: u8 = 7;
+
 impl Target {
     /// This machine's processors.
     pub(crate) const HOST: Target = Target { machine: elf::MACHINE, architecture: 0 };
@@ -57,8 +61,6 @@ impl Target {
 
     /// What an ELF file is built for, by its header.
     pub(crate) fn of_image(bytes: &[u8]) -> Result<Target> {
-        /// The version of CUDA's ABI up to which the number is in the lowest byte, later in the next one.
-        const CUDA_ABI: u8 = 7;
         let Header { e_machine: machine, e_flags, e_ident, .. } = elf::parse_header(bytes)?;
         let architecture = match machine {
             CUDA if e_ident[EI_ABIVERSION] <= CUDA_ABI => e_flags & 0xff,
@@ -104,6 +106,37 @@ impl fmt::Display for Target {
             (None, number) => write!(f, " sm_{number}"),
         }
     }
+}
+
+/// The header of a 64-bit shared object for `target`, without anything in it.
+pub(crate) fn empty(target: Target) -> Vec<u8> {
+    let mut file = vec![0; HEADER];
+    file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
+    file[header::EI_CLASS] = header::ELFCLASS64;
+    file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
+    file[header::EI_VERSION] = header::EV_CURRENT;
+    file[header::EI_ABIVERSION] = if target.machine == CUDA { CUDA_ABI } else { 0 };
+    // e_type, e_machine, e_version, e_flags, e_ehsize.
+    file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
+    file[18..20].copy_from_slice(&target.machine.to_ne_bytes());
+    file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
+    file[48..52].copy_from_slice(&target.architecture.to_ne_bytes());
+    file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
+    file
+}
+
+/// What the ELF images in a program's file are for.
+pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
+    /// Images have this alignment.
+    const ALIGN: usize = 8;
+    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
+    places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
+}
+
+/// True if a program's file contains the ELF image of an accelerator, and none for processors.
+pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
+    let machines: BTreeSet<u16> = images_in(program).map(|image| image.machine).collect();
+    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::*;
 use crate::base::elf;
 use crate::base::sync::Mutex;
-use crate::base::target::Target;
+use crate::base::target::{self, Target};
 use crate::debug;
 use crate::plugin::image::Entry;
 use crate::sys::node;
@@ -127,11 +127,11 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
         if is_for_accelerators(&head) && lifecycle::accelerators().is_none() {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| {
-                    log::warning(
-                        "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
-                         may execute it, see OMPTARGET_MPI_BACKEND",
-                    );
-                });
+                log::warning(
+                    "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
+                     may execute it, see OMPTARGET_MPI_BACKEND",
+                );
+            });
         }
         return Ok(0);
     }
@@ -150,7 +150,7 @@ fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()
         return Ok(());
     }
     let file = Mappings::now().file_at(place.start).and_then(|path| elf::map(&path).ok());
-    match file.is_some_and(|file| elf::images_in(&file).any(fits)) {
+    match file.is_some_and(|file| target::images_in(&file).any(fits)) {
         true => Err(Error::new(format!("it is for {image}, and another one for these"))),
         false => Ok(()),
     }

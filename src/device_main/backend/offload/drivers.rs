@@ -69,9 +69,9 @@ pub(super) fn amd() -> Vec<Target> {
     found.unwrap_or_default()
 }
 
-/// A driver's library, by the name that libomptarget's plugins open it by, or its usual one. It stays: it has threads.
+/// A driver's library, by the name that libomptarget's plugins open it by. It stays: it has threads.
 fn open(name: &str) -> Option<&'static Library> {
     // SAFETY: this runs the library's initializers, as libomptarget does next.
-    let load = |name: &str| unsafe { Library::open(Some(name), RTLD_NOW) }.ok();
-    Some(Box::leak(Box::new(load(name).or_else(|| load(&format!("{name}.1")))?)))
+    let library = unsafe { Library::open(Some(name), RTLD_NOW) };
+    library.ok().map(|library| &*Box::leak(Box::new(library)))
 }

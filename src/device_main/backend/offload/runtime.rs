@@ -2,8 +2,8 @@
 //! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
 
 use super::{drivers, own_plugins};
-use crate::base::target::Target;
-use crate::base::{Error, Result, elf};
+use crate::base::target::{self, Target};
+use crate::base::{Error, Result};
 use crate::device_main::backend::Copies;
 use crate::sys::node;
 use crate::wire::command::{Shape, libraries};
@@ -172,7 +172,7 @@ impl Calls {
             let mut shown = Vec::new();
             for &target in &targets {
                 if !shown.contains(&target) {
-                    self.register(Vec::leak(elf::empty(target)), Vec::new());
+                    self.register(Vec::leak(target::empty(target)), Vec::new());
                     shown.push(target);
                 }
             }

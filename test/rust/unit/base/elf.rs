@@ -39,23 +39,6 @@ fn refuses_another_machine_and_text() {
 }
 
 #[test]
-fn images_of_accelerators_are_found() {
-    let mut program = own_file();
-    program.resize(program.len().next_multiple_of(8), 0);
-    assert!(!is_for_accelerators(&program));
-    for machine in ACCELERATORS {
-        let image = empty(Target { machine, architecture: 0 });
-        assert!(check_machine(&image, machine).is_ok() && check_machine(&image, MACHINE).is_err());
-        // Not a program with such an image, but the image.
-        assert!(!is_for_accelerators(&image));
-        assert!(is_for_accelerators(&[&program[..], &image, b"more"].concat()));
-        // Processors can execute such a program, too.
-        assert!(!is_for_accelerators(&[&program[..], &image, &empty(Target::HOST)[..], b"more"].concat()));
-    }
-    assert!(!is_for_accelerators(&[&program[..], &empty(Target::HOST), b"more"].concat()));
-}
-
-#[test]
 fn own_symbols_are_preferred() {
     let mut file = own_file();
     prefer_own_symbols(&mut file);

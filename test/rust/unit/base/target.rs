@@ -6,9 +6,9 @@ use super::*;
 #[test]
 fn an_image_says_what_it_is_built_for() {
     for target in [Target::HOST, Target::cuda(9, 0), Target::cuda(12, 1), Target::amd("gfx90a"), Target::amd("gfx7")] {
-        assert_eq!(Target::of_image(&elf::empty(target)).unwrap(), target);
+        assert_eq!(Target::of_image(&empty(target)).unwrap(), target);
     }
-    let mut file = elf::empty(Target::cuda(9, 0));
+    let mut file = empty(Target::cuda(9, 0));
     (file[EI_ABIVERSION], file[49]) = (8, 100);
     assert_eq!(Target::of_image(&file).unwrap(), Target::cuda(10, 0));
     assert!(Target::of_image(b"BC\xc0\xde").is_err());
@@ -35,4 +35,21 @@ fn errors_name_both() {
     assert_eq!(e, "built for CUDA sm_90, not for the device's CUDA sm_80");
     let e = Target::HOST.check(Target::amd("gfx90a")).unwrap_err().to_string();
     assert_eq!(e, "built for AMDGPU gfx90a, not for the device's X86_64");
+}
+
+#[test]
+fn images_of_accelerators_are_found() {
+    let mut program = std::fs::read("/proc/self/exe").unwrap();
+    program.resize(program.len().next_multiple_of(8), 0);
+    assert!(!is_for_accelerators(&program));
+    for machine in ACCELERATORS {
+        let image = empty(Target { machine, architecture: 0 });
+        assert!(elf::check_machine(&image, machine).is_ok() && elf::check_machine(&image, MACHINE).is_err());
+        // Not a program with such an image, but the image.
+        assert!(!is_for_accelerators(&image));
+        assert!(is_for_accelerators(&[&program[..], &image, b"more"].concat()));
+        // Processors can execute such a program, too.
+        assert!(!is_for_accelerators(&[&program[..], &image, &empty(Target::HOST)[..], b"more"].concat()));
+    }
+    assert!(!is_for_accelerators(&[&program[..], &empty(Target::HOST), b"more"].concat()));
 }
