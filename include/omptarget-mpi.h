@@ -155,6 +155,15 @@ int32_t __tgt_rtl_mpi_device_info(int32_t id, void (*report)(void *context,
 // `image` is null or points to an image descriptor of the program.
 int32_t __tgt_rtl_is_valid_binary(struct __tgt_device_image *image);
 
+// `e_machine` of the images that devices execute; of the first device's if they differ. (For LLVM 19 and later.)
+uint16_t __tgt_rtl_mpi_machine(void);
+
+// 1 if the image is for this device. (For LLVM 19 and later.)
+//
+// # Safety
+// As `is_valid_binary`.
+int32_t __tgt_rtl_mpi_is_for_device(int32_t id, struct __tgt_device_image *image);
+
 // The same; `info` names the processor that the image was built for, as the image itself does.
 //
 // # Safety

@@ -8,7 +8,7 @@ use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD}
 use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
 use goblin::elf::{header, sym};
 use memmap2::Mmap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -81,22 +81,7 @@ pub(crate) fn machine_name(machine: u16) -> &'static str {
     header::machine_to_str(machine)
 }
 
-/// The header of a 64-bit shared object for `machine`, without anything in it.
-pub(crate) fn empty(machine: u16) -> Vec<u8> {
-    let mut file = vec![0; HEADER];
-    file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
-    file[header::EI_CLASS] = header::ELFCLASS64;
-    file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
-    file[header::EI_VERSION] = header::EV_CURRENT;
-    // e_type, e_machine, e_version, e_ehsize.
-    file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
-    file[18..20].copy_from_slice(&machine.to_ne_bytes());
-    file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
-    file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
-    file
-}
-
-fn parse_header(bytes: &[u8]) -> Result<header::Header> {
+pub(super) fn parse_header(bytes: &[u8]) -> Result<header::Header> {
     let head = Elf::parse_header(bytes).map_err(|e| Error::new(format!("no ELF file: {e}")))?;
     let native_order = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
     if head.e_ident[header::EI_CLASS] != header::ELFCLASS64 || head.e_ident[header::EI_DATA] != native_order {
@@ -184,6 +169,23 @@ pub(crate) fn function_at(bytes: &[u8], address: u64) -> Result<Option<String>> 
     }
 }
 
+/// True if a program or library has `requires unified_shared_memory` among its offload entries, as those of LLVM 21 and
+/// later have it.
+pub(crate) fn requires_unified_memory(bytes: &[u8]) -> bool {
+    /// Bytes of `__tgt_offload_entry`, and where its flags and its data are.
+    const ENTRY: usize = 56;
+    const FLAGS: usize = 12;
+    const DATA: usize = 40;
+    /// `OMP_REGISTER_REQUIRES` and `OMP_REQ_UNIFIED_SHARED_MEMORY`.
+    const REQUIRES: u8 = 16;
+    const UNIFIED: u8 = 8;
+    let Ok(elf) = Elf::parse(bytes) else { return false };
+    let is_entries = |s: &&SectionHeader| elf.shdr_strtab.get_at(s.sh_name) == Some("llvm_offload_entries");
+    let entries = elf.section_headers.iter().find(is_entries).and_then(|s| bytes.get(s.file_range()?));
+    let entries = entries.unwrap_or_default().as_chunks::<ENTRY>().0;
+    entries.iter().any(|entry| entry[FLAGS] & REQUIRES != 0 && entry[DATA] & UNIFIED != 0)
+}
+
 /// The functions of a file of which the loader chooses the version (`STT_GNU_IFUNC`).
 pub(crate) fn indirect_functions(bytes: &[u8]) -> Result<Vec<String>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
@@ -219,14 +221,28 @@ pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
 }
 
-/// True if a program's file contains the ELF image of an accelerator, and none for processors.
-pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
-    /// Images have this alignment.
-    const ALIGN: usize = 8;
-    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
-    let headers = places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| parse_header(place).ok());
-    let machines: BTreeSet<u16> = headers.map(|head| head.e_machine).collect();
-    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
+/// The names of an image's kernels of OpenMP, each with size 0, and the names and sizes of its global variables. Leaves out
+/// what compiler and runtime have put there for themselves.
+pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
+    const KERNEL: &str = "__omp_offloading_";
+    const INTERNAL: [&str; 5] = [KERNEL, "__omp_rtl_", "__llvm_", "_ZT", "_ZGV"];
+    let Ok(elf) = Elf::parse(image) else { return Vec::new() };
+    // The images of CUDA are not linked dynamically.
+    let (table, names) = match elf.dynsyms.is_empty() {
+        true => (&elf.syms, &elf.strtab),
+        false => (&elf.dynsyms, &elf.dynstrtab),
+    };
+    let is_visible = |s: &sym::Sym| !s.is_import() && s.st_bind() != sym::STB_LOCAL;
+    let entry = |s: sym::Sym| {
+        let name = names.get_at(s.st_name)?;
+        let is_variable = s.st_size > 0 && !name.ends_with(".kd") && !INTERNAL.iter().any(|p| name.starts_with(p));
+        match s.st_type() {
+            sym::STT_FUNC if name.starts_with(KERNEL) => Some((name.to_string(), 0)),
+            sym::STT_OBJECT if is_variable => Some((name.to_string(), s.st_size)),
+            _ => None,
+        }
+    };
+    table.iter().filter(is_visible).filter_map(entry).collect()
 }
 
 /// The `DT_NEEDED` entries of any ELF file.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every layer may use: a clock, ELF reading, errors, sizes of tables, locks, log lines, manual
-//! pages, names of kernels, settings.
+//! pages, names of kernels, settings, targets of images.
 
 pub(crate) mod clock;
 pub mod elf;
@@ -12,5 +12,6 @@ pub(crate) mod manual;
 pub mod name;
 pub mod settings;
 pub(crate) mod sync;
+pub(crate) mod target;
 
 pub use error::{Error, Result};

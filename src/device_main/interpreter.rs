@@ -278,7 +278,8 @@ impl<B: Backend> Interpreter<B> {
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
         let obtain = || self.parts.backend.accelerator()?.obtain(wish, libraries);
         let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
-        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start])))
+        let target = self.parts.backend.target().to_number();
+        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start, target])))
     }
 
     fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {

@@ -3,7 +3,7 @@
 
 use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
-use super::backend::offload::{Offload, visible};
+use super::backend::offload::{Offload, own_plugins, visible};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -12,7 +12,7 @@ use super::output::Output;
 use super::pool;
 use super::process::quit;
 use super::server::Server;
-use super::supervisor;
+use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher};
@@ -156,8 +156,11 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
                 // Now, while the launcher is the parent.
                 node::undo_binding();
             }
-            let is_cpu = settings.backend == settings::Backend::Cpu;
-            supervisor::fork_device(is_cpu && settings.unified != Unified::Off)?
+            let anew = match settings.backend {
+                settings::Backend::Cpu => (settings.unified != Unified::Off).then_some(Anew::InWindow),
+                settings::Backend::Offload => own_plugins::leave().then_some(Anew::AsIs),
+            };
+            supervisor::fork_device(anew)?
         }
     };
     if settings.backend == settings::Backend::Offload {

@@ -27,9 +27,16 @@ const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::
 /// Those of them that terminate it.
 const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// Forks the device and returns there, with the crash board that its parent will read. No thread may run yet. If
-/// `in_window`, the device is executed anew with another [`layout`].
-pub(super) fn fork_device(in_window: bool) -> Result<&'static CrashBoard> {
+/// How a device executes its program anew.
+pub(super) enum Anew {
+    AsIs,
+    /// With another [`layout`].
+    InWindow,
+}
+
+/// Forks the device and returns there, with the crash board that its parent will read; or the device executes its program
+/// anew. No thread may run yet.
+pub(super) fn fork_device(anew: Option<Anew>) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();
     let (me, launcher) = (std::process::id(), parent_id());
@@ -46,8 +53,8 @@ pub(super) fn fork_device(in_window: bool) -> Result<&'static CrashBoard> {
             }
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
-            if in_window || mpi::library().starts_with("MPICH") {
-                start_afresh(&file, in_window);
+            if anew.is_some() || mpi::library().starts_with("MPICH") {
+                start_afresh(&file, matches!(anew, Some(Anew::InWindow)));
             }
             Ok(board)
         }

@@ -4,10 +4,12 @@
 use super::*;
 use crate::base::elf;
 use crate::base::sync::Mutex;
+use crate::base::target::{self, Target};
 use crate::debug;
 use crate::plugin::image::Entry;
 use crate::plugin::unified;
 use crate::sys::node;
+use crate::sys::process::Mappings;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
@@ -91,42 +93,67 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
 /// `image` is null or points to an image descriptor of the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i32 {
-    guard("is_valid_binary", 0, || {
-        if matches!(choice(), Choice::Stock) {
-            return Ok(0);
-        }
-        lifecycle::note_image();
-        // SAFETY: the caller's promise.
-        let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
-        // With 0, the stock plugin would take the image without any message.
-        let Some(head) = head(&place).unwrap_or_else(|e| give_up(e)) else {
-            // LLVM 15 to 18 show images of unloaded libraries again and again.
-            // SAFETY: the caller's promise.
-            return Ok(i32::from(unsafe { take_again(image) }));
-        };
-        // All devices of a job have the program's ELF machine, or are accelerators.
-        if let Err(e) = check(&head) {
-            debug!("an image is not for MPI devices: {e}");
-            if is_for_accelerators(&head) {
-                static ONCE: Once = Once::new();
-                ONCE.call_once(|| {
-                    log::warning(
-                        "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
-                         may execute it, see OMPTARGET_MPI_BACKEND",
-                    );
-                });
-            }
-            return Ok(0);
-        }
-        TAKEN.lock().insert(place.start);
-        Ok(1)
-    })
+    // SAFETY: the caller's promise.
+    guard("is_valid_binary", 0, || unsafe { take(image, None) })
 }
 
-/// Fails unless some device of this job may be what the image is for, by the image's first bytes.
-fn check(head: &[u8]) -> Result<()> {
-    let is_plain = elf::check(head, elf::MACHINE);
-    if is_plain.is_err() && lifecycle::has_accelerators() && is_for_accelerators(head) { Ok(()) } else { is_plain }
+/// 1 if the image is for that device or, with `None`, for some device.
+///
+/// # Safety
+/// As `is_valid_binary`.
+unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
+    if matches!(choice(), Choice::Stock) {
+        return Ok(0);
+    }
+    lifecycle::note_image();
+    // SAFETY: the caller's promise.
+    let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
+    // With 0, the stock plugin would take the image without any message.
+    let Some(head) = head(&place).unwrap_or_else(|e| give_up(e)) else {
+        // LLVM 15 to 18 show images of unloaded libraries again and again.
+        // SAFETY: the caller's promise.
+        return Ok(i32::from(unsafe { take_again(image) }));
+    };
+    // All other devices of a job have the program's ELF machine.
+    let taken = match lifecycle::accelerators() {
+        Some(all) => {
+            let one = device.and_then(|device| all.get(device..=device));
+            check_any(one.unwrap_or(&all), &place, &head)
+        }
+        None => elf::check(&head, elf::MACHINE),
+    };
+    if let Err(e) = taken {
+        debug!("an image is not for MPI devices: {e}");
+        if is_for_accelerators(&head) && lifecycle::accelerators().is_none() {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                log::warning(
+                    "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
+                     may execute it, see OMPTARGET_MPI_BACKEND",
+                );
+            });
+        }
+        return Ok(0);
+    }
+    TAKEN.lock().insert(place.start);
+    Ok(1)
+}
+
+/// Fails unless some of these targets executes the image that is mapped at `place`, by its first bytes. If none of the images
+/// in its file is for them, they get it all the same, and then say why they refuse it.
+fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
+    let image = Target::of_image(head).inspect_err(|e| {
+        log::warning(format_args!("accelerators get no image that is {e}: compile the program to machine code"));
+    })?;
+    let fits = |image| targets.iter().any(|target| target.check(image).is_ok());
+    if targets.is_empty() || fits(image) {
+        return Ok(());
+    }
+    let file = Mappings::now().file_at(place.start).and_then(|path| elf::map(&path).ok());
+    match file.is_some_and(|file| target::images_in(&file).any(fits)) {
+        true => Err(Error::new(format!("it is for {image}, and another one for these"))),
+        false => Ok(()),
+    }
 }
 
 fn is_for_accelerators(head: &[u8]) -> bool {
@@ -148,6 +175,25 @@ unsafe fn take_again(image: *mut DeviceImage) -> bool {
         image.entries_end = image.entries_begin;
     }
     again
+}
+
+/// `e_machine` of the images that devices execute; of the first device's if they differ. (For LLVM 19 and later.)
+#[unsafe(no_mangle)]
+pub extern "C" fn __tgt_rtl_mpi_machine() -> u16 {
+    guard("machine", elf::MACHINE, || {
+        let targets = lifecycle::accelerators().unwrap_or_default();
+        Ok(targets.first().map_or(elf::MACHINE, |target| target.machine))
+    })
+}
+
+/// 1 if the image is for this device. (For LLVM 19 and later.)
+///
+/// # Safety
+/// As `is_valid_binary`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __tgt_rtl_mpi_is_for_device(id: i32, image: *mut DeviceImage) -> i32 {
+    // SAFETY: the caller's promise.
+    guard("is_for_device", 0, || unsafe { take(image, usize::try_from(id).ok()) })
 }
 
 /// The same; `info` names the processor that the image was built for, as the image itself does.
@@ -219,11 +265,16 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
             guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
         }
         Generation::Llvm18 => {
+            const OLDER: &str = "LLVM 18's libomptarget can't run kernels of older compilers on an accelerator";
             lifecycle::unload_at_end();
             // SAFETY: the caller's promise.
             unsafe {
-                let status = __tgt_rtl_mpi_load_binary(id, image, binary);
-                if status == SUCCESS && bytes_of(image).is_ok_and(takes_dyn_ptr) {
+                let takes_dyn_ptr = bytes_of(image).is_ok_and(takes_dyn_ptr);
+                let status = match !takes_dyn_ptr && lifecycle::accelerators().is_some() {
+                    true => status("load_binary", || Err(Error::new(OLDER))),
+                    false => __tgt_rtl_mpi_load_binary(id, image, binary),
+                };
+                if status == SUCCESS && takes_dyn_ptr {
                     (*binary).handle |= DYN_PTR;
                 }
                 ptr::without_provenance_mut(status.cast_unsigned() as usize)

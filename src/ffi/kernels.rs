@@ -33,22 +33,37 @@ unsafe fn launch(
         log::info(device.number, format_args!("Launching kernel {name} with {n} arguments"));
     }
     let arg = |i: usize| args[i].wrapping_byte_offset(offsets.map_or(0, |offsets| offsets[i])) as u64;
-    let first = usize::from(takes_dyn_ptr);
+    let first = usize::from(takes_dyn_ptr && shape.is_none());
     let args = (0..first + n).map(|i| if i < first { NO_ENVIRONMENT } else { arg(i - first) });
     device.queues.launch(&queue, kernel, args, (takes_array, shape.as_ref()))
 }
+
+/// From this version of kernel arguments on (LLVM 19), libomptarget puts the environment of a launch before them.
+const ENVIRONMENT: u32 = 3;
+/// From this version on (LLVM 23), kernels of CPUs take an array of pointers to their arguments.
+const ARRAY: u32 = 5;
 
 /// What a launch asks an accelerator for; no other device needs it.
 ///
 /// # Safety
 /// `kernel` points to a record of its version.
-unsafe fn shape_of(device: &Device, kernel: *const KernelArgs) -> Option<Shape> {
+unsafe fn shape_of(device: &Device, kernel: *const KernelArgs) -> Result<Option<Shape>> {
+    /// The flag of kernels of CUDA or HIP.
+    const IS_CUDA: u64 = 2;
     if !device.is_accelerator() {
-        return None;
+        return Ok(None);
     }
     // SAFETY: the caller's promise.
     let all = unsafe { ((*kernel).version >= 2).then(|| &*kernel.cast::<KernelArgs2>()) };
-    Some(all.map_or_else(Shape::default, |all| Shape {
+    let Some(all) = all else { return Ok(Some(Shape::default())) };
+    if all.head.version >= ARRAY || all.flags & IS_CUDA != 0 {
+        return Err(Error::new(format!(
+            "{} can't run kernels of clang 23 or later, nor of CUDA, HIP or the Offload API (OMPTARGET_MPI_BACKEND=offload)",
+            device.name()
+        )));
+    }
+    Ok(Some(Shape {
+        version: all.head.version,
         tripcount: all.tripcount,
         flags: all.flags,
         teams: all.num_teams,
@@ -71,14 +86,17 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
     kernel: *mut KernelArgs,
     info: *mut AsyncInfo,
 ) -> i32 {
-    /// From this version on (LLVM 23), kernels of CPUs take an array of pointers to their arguments.
-    const ARRAY: u32 = 5;
     on_device("launch_kernel", id, |device| {
         // SAFETY: the caller's promise.
         unsafe {
             let head = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
-            let form = (head.version >= ARRAY, shape_of(device, kernel));
-            launch(device, entry, args, offsets, head.num_args as usize, form, info)
+            let (shape, n) = (shape_of(device, kernel)?, head.num_args as usize);
+            let has_environment = n > 0 && head.version >= ENVIRONMENT && entry as usize & DYN_PTR == 0;
+            // An accelerator's own libomptarget makes the environment.
+            let skipped = usize::from(has_environment && shape.is_some());
+            let offsets = if offsets.is_null() { offsets } else { offsets.add(skipped) };
+            let form = (head.version >= ARRAY, shape);
+            launch(device, entry, args.wrapping_add(skipped), offsets, n - skipped, form, info)
         }
     })
 }

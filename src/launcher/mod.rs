@@ -9,7 +9,7 @@ mod install;
 mod options;
 mod program;
 
-use crate::base::{Error, Result, elf, log, manual, settings};
+use crate::base::{Error, Result, elf, log, manual, settings, target};
 use crate::job::hosts;
 use crate::sys::{node, programs};
 use clap::{CommandFactory, Parser};
@@ -161,7 +161,7 @@ fn backend(options: &Options, program: Option<&Program>) -> Option<(String, OsSt
     const NAME: &str = "OMPTARGET_MPI_BACKEND";
     let needs_accelerator = || {
         let file = program.filter(|_| std::env::var_os(NAME).is_none()).and_then(|p| elf::map(&p.path).ok());
-        file.is_some_and(|file| elf::is_for_accelerators(&file))
+        file.is_some_and(|file| target::is_for_accelerators(&file))
     };
     let value = match options.backend {
         Some(Backend::Cpu) => "cpu",

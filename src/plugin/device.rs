@@ -10,6 +10,7 @@ use super::queues::Queues;
 use super::transfer::Memory;
 use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
+use crate::base::target::Target;
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Device {
     /// How the device described itself.
     pub(crate) hello: Hello,
+    /// The images that it executes.
+    pub(crate) target: Target,
     /// Its number, which is also its port's index.
     pub(crate) number: usize,
     pub(crate) queues: Arc<Queues>,
@@ -35,7 +38,7 @@ impl Device {
     /// A device whose arena was mapped at `range`, by a message of the queue `control`.
     pub(crate) fn new(
         number: usize,
-        hello: Hello,
+        (hello, target): (Hello, Target),
         engine: Arc<Engine>,
         addresses: Arc<AddressMap>,
         range: Range<u64>,
@@ -53,7 +56,7 @@ impl Device {
             hello.backend == Backend::Offload,
         );
         let images = Images::new(queues.clone(), addresses);
-        Device { hello, number, queues, memory, images, control }
+        Device { hello, target, number, queues, memory, images, control }
     }
 
     /// True if an accelerator executes its regions, by a libomptarget of its own.
@@ -103,7 +106,7 @@ impl Device {
     }
 
     /// Names and values of properties, for the user.
-    pub(crate) fn info(&self) -> [(&'static str, String); 13] {
+    pub(crate) fn info(&self) -> [(&'static str, String); 14] {
         let known = |value: &str| if value.is_empty() { "unknown" } else { value }.to_string();
         let h = &self.hello;
         let clock = if h.processor.megahertz == 0 { known("") } else { format!("{} MHz", h.processor.megahertz) };
@@ -114,6 +117,7 @@ impl Device {
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
         [
             ("Device kind", kind.to_string()),
+            ("Executes images for", self.target.to_string()),
             ("Rank", format!("{worker}{}", self.port().rank)),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),

@@ -33,6 +33,12 @@ pub(crate) struct Entry {
     pub(crate) indirect: Option<u64>,
 }
 
+impl From<(String, u64)> for Entry {
+    fn from((name, size): (String, u64)) -> Entry {
+        Entry { name, size, flags: 0, indirect: None }
+    }
+}
+
 #[derive(Debug)]
 struct Loaded {
     id: u32,

@@ -18,6 +18,7 @@ use super::start::{self, Choice};
 use super::{Plugin, ending, late_aborts, shutdown};
 use crate::base::settings::{Backend, Settings};
 use crate::base::sync::Mutex;
+use crate::base::target::Target;
 use crate::base::{Error, Result, log};
 use crate::sys::deadline::{end, end_after, flush_and_wait, flush_streams};
 use std::ffi::{c_int, c_void};
@@ -125,12 +126,14 @@ fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
     start::spawn(devices, settings, on_mpi_end)
 }
 
-/// True if some device is an accelerator.
-pub(crate) fn has_accelerators() -> bool {
-    match choice() {
-        Choice::Ready(plugin) => plugin.devices.iter().any(Device::is_accelerator),
-        Choice::OnUse(_, settings) => settings.backend == Backend::Offload,
-        Choice::Stock => false,
+/// What the devices execute, if some of them are accelerators; empty if that is not known yet.
+pub(crate) fn accelerators() -> Option<Vec<Target>> {
+    match (choice(), started()) {
+        (_, Some(plugin)) if plugin.devices.iter().any(Device::is_accelerator) => {
+            Some(plugin.devices.iter().map(|device| device.target).collect())
+        }
+        (Choice::OnUse(_, settings), None) if settings.backend == Backend::Offload => Some(Vec::new()),
+        _ => None,
     }
 }
 

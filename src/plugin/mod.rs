@@ -148,12 +148,24 @@ impl Plugin {
     /// first load of an image sends it to all devices, from device to device.
     pub(crate) fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
         self.engine.connection.check_alive(device.number)?;
+        if device.is_accelerator() && entries.iter().any(|entry| entry.indirect.is_some()) {
+            return Err(Error::new(format!("{} does not support declare target indirect", device.name())));
+        }
         // An accelerator checks an image itself.
         let parsed = match device.is_accelerator() {
             true => None,
             false => Some(elf::Image::parse(file, device.hello.processor.machine)?),
         };
         let Coming { id, message, parcel, is_quiet } = self.send_image(device, file)?;
+        // LLVM 22 says nothing of the entries, and an accelerator loads an image with all of them.
+        let found: Vec<Entry>;
+        let entries = match device.is_accelerator() && entries.is_empty() {
+            true => {
+                found = elf::offload_symbols(file).into_iter().map(Entry::from).collect();
+                &found
+            }
+            false => entries,
+        };
         let loaded = device.images.load((id, message), parsed, is_quiet, entries);
         if let Some((parcel, queue)) = parcel
             && let Err(e) = self.engine.wait(&queue)

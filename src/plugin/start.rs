@@ -14,6 +14,7 @@ use super::queues::Queues;
 use super::trace::Trace;
 use super::unified::Unified;
 use crate::base::settings::{self, Backend, Bind, Settings};
+use crate::base::target::Target;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
@@ -203,14 +204,23 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
     let mut arenas: Vec<Range<u64>> =
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
-    obtain_arenas(&engine, &mut addresses, &mut arenas, (&is_accelerator, settings.memory.is_some()), &libraries)?;
+    let mut targets: Vec<Target> =
+        of_devices.iter().map(|h| Target { machine: h.processor.machine, architecture: 0 }).collect();
+    obtain_arenas(
+        &engine,
+        &mut addresses,
+        (&mut arenas, &mut targets),
+        (&is_accelerator, settings.memory.is_some()),
+        &libraries,
+    )?;
     addresses.keep_window(window);
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
-    let devices = of_devices.into_iter().zip(controls).zip(arenas).enumerate().map(|(n, ((h, control), arena))| {
+    let parts = of_devices.into_iter().zip(targets).zip(controls).zip(arenas);
+    let devices = parts.enumerate().map(|(n, (((h, target), control), arena))| {
         let len = arena.end - arena.start;
         debug!("{}: {}, cores {}, {len} bytes", engine.port(n).name, h.mpi, ranges(&h.cores));
-        Device::new(n, h, engine.clone(), addresses.clone(), arena, control)
+        Device::new(n, (h, target), engine.clone(), addresses.clone(), arena, control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
@@ -294,11 +304,11 @@ fn map_arenas(
 }
 
 /// Has the accelerators allocate their arenas, one after the other: each must avoid the addresses of all others, and the
-/// program's.
+/// program's. They then know what they execute.
 fn obtain_arenas(
     engine: &Arc<Engine>,
     addresses: &mut AddressMap,
-    arenas: &mut [Range<u64>],
+    (arenas, targets): (&mut [Range<u64>], &mut [Target]),
     (is_accelerator, exact): (&[bool], bool),
     libraries: &[u8],
 ) -> Result<()> {
@@ -313,12 +323,14 @@ fn obtain_arenas(
         let found = (0..TRIES).find_map(|_| {
             // The latest ones if a message does not hold all: the program checks what it gets.
             let latest = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
-            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; 16]);
+            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; 24]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
             if let Err(e) = queues.ask(&queue, command, &mut answer) {
                 return Some(Err(e));
             }
-            let [at, len] = [0, 8].map(|i| u64::from_le_bytes(answer[i..i + 8].try_into().unwrap_or_default()));
+            let [at, len, target] =
+                [0, 8, 16].map(|i| u64::from_le_bytes(answer[i..i + 8].try_into().unwrap_or_default()));
+            targets[n] = Target::of_number(target);
             let range = at..at.saturating_add(len);
             taken.push(range.clone());
             addresses

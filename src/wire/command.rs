@@ -95,7 +95,8 @@ wire_format! {
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
         Redirect { from: u64, to: u64 } = 14,
         /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
-        /// that is `exact`, fewer. The reply carries address and length. `libraries` lists the host's libomptarget, see
+        /// that is `exact`, fewer. The reply carries address, length and what the accelerator
+        /// executes. `libraries` lists the host's libomptarget, see
         /// [`libraries`].
         Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
         /// Keeps these addresses free on an accelerator's device: other devices have them.
@@ -126,6 +127,7 @@ wire_format! {
     #[allow(missing_docs, reason = "the names are LLVM's")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Shape {
+        pub version: u32,
         pub tripcount: u64,
         pub flags: u64,
         pub teams: [u32; 3],

@@ -9,7 +9,8 @@
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
 //   the last launch asked for;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one);
-// - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2).
+// - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2);
+// - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -54,6 +55,8 @@ typedef struct {
 } KernelArgs;
 
 enum { SUCCESS = 0, FAIL = ~0, BLOCKS = 64, ARGUMENTS = 24 };
+// Where an ELF file names its machine.
+enum { MACHINE = 18, X86_64 = 62 };
 
 static const uintptr_t BASE = 0x200000000000, STEP = 0x10000000000;
 
@@ -107,7 +110,8 @@ static void *contents(void *at, size_t size) {
 int32_t __tgt_rtl_number_of_devices(void) { return (int32_t)number("STANDIN_DEVICES", 2); }
 
 int32_t __tgt_rtl_is_valid_binary(Image *image) {
-  return image->end - image->start >= 20 && !memcmp(image->start, "\177ELF", 4) && image->start[18] == 62;
+  return image->end - image->start >= 20 && !memcmp(image->start, "\177ELF", 4) &&
+         (uint8_t)image->start[MACHINE] == number("STANDIN_MACHINE", X86_64);
 }
 
 int32_t __tgt_rtl_init_device(int32_t device) {
@@ -123,7 +127,9 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
   char path[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", file);
   size_t size = image->end - image->start;
-  void *library = write(file, image->start, size) == (ssize_t)size ? dlopen(path, RTLD_NOW) : NULL;
+  char machine = X86_64;
+  int is_written = write(file, image->start, size) == (ssize_t)size && pwrite(file, &machine, 1, MACHINE) == 1;
+  void *library = is_written ? dlopen(path, RTLD_NOW) : NULL;
   if (!library) {
     fprintf(stderr, "Standin error: %s\n", dlerror());
     return NULL;

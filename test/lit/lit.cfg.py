@@ -112,6 +112,9 @@ if not stock:
     # Devices run regions through their node's own libomptarget.
     if os.environ.get("OMPTARGET_MPI_BACKEND") == "offload":
         config.available_features.add("accelerators")
+        if llvm == "18":
+            # Where Debian's libomptarget does not look for its plugins.
+            config.environment["LD_LIBRARY_PATH"] = "/usr/lib/llvm-18/lib"
 if cpus > 1:
     config.available_features.add("multicore")
 # A build whose tables are tiny (make TINY=1).

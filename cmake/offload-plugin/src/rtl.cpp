@@ -80,7 +80,9 @@ namespace {
   X(launch_kernel)                                                             \
   X(mpi_data_fill_async)                                                       \
   X(mpi_device_info)                                                           \
+  X(mpi_is_for_device)                                                         \
   X(mpi_load_binary)                                                           \
+  X(mpi_machine)                                                               \
   X(mpi_query_event)                                                           \
   X(mpi_redirect)                                                              \
   X(mpi_unload_binary)                                                         \
@@ -257,12 +259,15 @@ struct MPIKernelTy final : public GenericKernelTy {
     if (KernelArgs.Version >= 5 && !Args.empty())
       Args.erase(Args.begin());
 #endif
-    mpi::KernelArgs Kernel = {KernelArgs.Version, uint32_t(Args.size())};
+    // The rest says in which shape an accelerator runs it.
+    KernelArgsTy Kernel = KernelArgs;
+    Kernel.NumArgs = uint32_t(Args.size());
     return inQueue(AsyncInfo, [DeviceId = Device.getDeviceId(), Entry = Entry,
                                Args = std::move(Args),
                                Kernel](mpi::__tgt_async_info *Info) mutable {
-      return check(Library.launch_kernel(DeviceId, Entry, Args.data(),
-                                         /*offsets=*/nullptr, &Kernel, Info),
+      return check(Library.launch_kernel(
+                       DeviceId, Entry, Args.data(), /*offsets=*/nullptr,
+                       reinterpret_cast<mpi::KernelArgs *>(&Kernel), Info),
                    "launching a kernel");
     });
   }
@@ -846,14 +851,16 @@ struct MPIPluginTy : public GenericPluginTy {
   }
 
   uint16_t getMagicElfBits() const override {
-    return utils::elf::getTargetMachine();
+    return numberOfDevices() > 0 ? Library.mpi_machine()
+                                 : utils::elf::getTargetMachine();
   }
   Triple::ArchType getTripleArch() const override { return getArch(); }
   const char *getName() const override { return GETNAME(TARGET_NAME); }
 
-  Expected<bool> isELFCompatible(uint32_t, StringRef Image) const override {
+  Expected<bool> isELFCompatible(uint32_t DeviceId,
+                                 StringRef Image) const override {
     mpi::__tgt_device_image Whole = asMPI(Image.data(), Image.size());
-    return Library.is_valid_binary(&Whole) != 0;
+    return Library.mpi_is_for_device(DeviceId, &Whole) != 0;
   }
 
 private:

@@ -13,28 +13,13 @@ pub(crate) mod shadow;
 use super::crash_board::IMAGE_CODE;
 use super::home::Home;
 use super::pending_image::PendingImage;
+use crate::base::target::Target;
 use crate::base::{Error, Result};
 use crate::wire::command::Shape;
 use crate::wire::reply::Failure;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The images that a backend loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// `e_machine` of their ELF files.
-    pub machine: u16,
-    /// The processor's name, if the machine's number is not enough ("gfx90a").
-    pub architecture: Option<&'static str>,
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ELF machine {}, architecture {}", self.machine, self.architecture.unwrap_or("any"))
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
@@ -170,6 +155,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.write(to, &bytes)
     }
 
+    /// The images that it loads.
     fn target(&self) -> Target;
 
     /// Loads what images will need, given the host's list of libraries.

@@ -5,7 +5,7 @@
 
 use super::cpu::kernels;
 use super::{Backend, Launch, Target};
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result};
 use crate::device_main::pending_image::PendingImage;
 use crate::sys::mapping;
 use memmap2::{MmapOptions, MmapRaw};
@@ -63,7 +63,7 @@ impl Backend for Shadow {
     }
 
     fn target(&self) -> Target {
-        Target { machine: elf::MACHINE, architecture: Some("shadow") }
+        Target::HOST
     }
 
     fn load(&self, id: u32, _: &PendingImage) -> Result<u64> {

@@ -5,11 +5,12 @@
 mod functions;
 mod merge;
 
+use super::libraries::loaded_libraries;
 use super::port::Ports;
 use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, elf};
 use crate::sys::node;
 use crate::sys::process::{self, Mappings};
 use crate::wire::command::Command;
@@ -19,6 +20,7 @@ use crate::wire::{Bytes, MESSAGE_MAX};
 use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
@@ -41,6 +43,12 @@ struct Taken {
     range: Range<u64>,
     port: usize,
     epoch: u64,
+}
+
+/// True if the program or a library requires unified shared memory: LLVM 22's libomptarget does not tell.
+fn requires_it() -> bool {
+    let requires = |path: &Path| elf::map(path).is_ok_and(|file| elf::requires_unified_memory(&file));
+    requires(process::EXECUTABLE.as_ref()) || loaded_libraries().values().any(|path| requires(path))
 }
 
 /// What a device asks for.
@@ -98,6 +106,9 @@ impl Unified {
 
     /// Fails if regions may not use the program's memory.
     fn check(&self) -> Result<()> {
+        if self.mode == settings::Unified::Auto && !self.is_on() && requires_it() {
+            require();
+        }
         // The error that follows explains the address.
         if self.is_on() { Ok(()) } else { Err(Error::new("")) }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A construct is one message, one launch and one synchronization of the accelerator, however many variables it maps.
 //
+// REQUIRES: llvm16
 // RUN: %clang -I%standin-include %s -o %t
 // RUN: %make-standin
 // RUN: rm -f %t.counts

@@ -4,8 +4,8 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t
-// RUN: %make-standin
-// RUN: %standin %run2 %t
+// RUN: %if llvm16 %{ %make-standin %}
+// RUN: %if llvm16 %{ %standin %run2 %t %}
 
 #include "offload.h"
 

@@ -5,9 +5,9 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run3 %t
-// RUN: %make-standin
-// RUN: %standin %run3 %t
-// RUN: %standin env STANDIN_STUBBORN=1 %run3 %t
+// RUN: %if llvm16 %{ %make-standin %}
+// RUN: %if llvm16 %{ %standin %run3 %t %}
+// RUN: %if llvm16 %{ %standin env STANDIN_STUBBORN=1 %run3 %t %}
 
 #include "offload.h"
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Two images with equal names of kernels and globals, each with its own; a library that is loaded again.
 //
+// The libomptarget of LLVM 18 loads the images of a device in use no more.
+// UNSUPPORTED: llvm18
+//
 // RUN: %clang -DADDEND=1 -shared -fPIC %S/Inputs/add.c -o %t.one.so
 // RUN: %clang -DADDEND=20 -shared -fPIC %S/Inputs/add.c -o %t.two.so
 // RUN: %clang %s -ldl -o %t
 // RUN: %run2 %t %t.one.so %t.two.so
-// RUN: %make-standin
-// RUN: %standin %run2 %t %t.one.so %t.two.so
+// RUN: %if llvm16 %{ %make-standin %}
+// RUN: %if llvm16 %{ %standin %run2 %t %t.one.so %t.two.so %}
 
 #include "offload.h"
 #include <dlfcn.h>
@@ -27,6 +30,8 @@ int main(int argc, char **argv) {
       CHECK(add[0](100, d) == 101 + round);
       CHECK(add[1](100, d) == 120 + round);
     }
+#if __clang_major__ < 19
+  // (That of LLVM 19 forgets mappings when a library is closed, later ones keep its images and load them twice.)
   dlclose(library[0]);
   CHECK(add[1](100, 0) == 122);
   library[0] = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
@@ -34,5 +39,6 @@ int main(int argc, char **argv) {
   *(void **)&add[0] = dlsym(library[0], "add");
   CHECK(add[0](100, 1) == 101);
   CHECK(add[1](100, 0) == 123);
+#endif
   return 0;
 }

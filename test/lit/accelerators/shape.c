@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What a region asks for reaches the accelerator: teams, threads and the number of iterations.
 //
+// REQUIRES: llvm16
 // RUN: %clang -I%standin-include %s -o %t
 // RUN: %make-standin
 // RUN: rm -f %t.counts

@@ -10,6 +10,8 @@
 // RUN: grep -c "^construct" %t.out | FileCheck %s --check-prefix=FOUR
 // RUN: grep -c "^destroy" %t.out | FileCheck %s --check-prefix=FOUR
 // REQUIRES: plugin
+// From LLVM 18 on it is the accelerator's libomptarget that destroys them, if it is ended.
+// UNSUPPORTED: accelerators && unloads
 //
 // DEVICE:      main in
 // DEVICE:      construct first in [[PID:[0-9]+]]

@@ -2,6 +2,9 @@
 // Target regions and device globals in the program and in two libraries that it
 // is linked with: each image has its own, on each of two devices.
 //
+// The libomptarget of LLVM 18 loads the images of a device in use no more.
+// UNSUPPORTED: accelerators && llvm18
+//
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %clang -shared -fPIC -DNAME=red -DSTEP=1 %S/Inputs/part.c -o %t.dir/libred.so
 // RUN: %clang -shared -fPIC -DNAME=blue -DSTEP=7 %S/Inputs/part.c -o %t.dir/libblue.so

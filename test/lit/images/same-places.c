@@ -3,6 +3,9 @@
 // at the same addresses; every image must then be moved to where the program has
 // nothing, and device addresses are still no host addresses.
 //
+// The libomptarget of LLVM 18 loads an image on an accelerator once, wherever that is.
+// UNSUPPORTED: accelerators && llvm18
+//
 // RUN: %clang %s -o %t
 // RUN: setarch -R %run2 %t
 

@@ -6,6 +6,8 @@
 // UNSUPPORTED: llvm14, llvm15, llvm16, llvm17
 // Those of 23 do it in a way that the libomptarget of 22 does not know.
 // XFAIL: llvm23
+// Accelerators refuse such images.
+// UNSUPPORTED: accelerators
 //
 // RUN: %clang -fopenmp-version=51 %s -o %t
 // RUN: %run2 %t

@@ -3,6 +3,9 @@
 // own kernels take one argument more, which these must not be given. Nor must they if they are
 // in a library beside kernels of clang 18. (LLVM 18's own plugins can't do that.)
 //
+// Accelerators of LLVM 18 are given it always, and refuse such kernels.
+// UNSUPPORTED: accelerators
+//
 // RUN: %clang17 %s -c -o %t.17.o
 // RUN: %clang %t.17.o -o %t
 // RUN: %run2 %t

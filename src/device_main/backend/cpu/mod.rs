@@ -15,7 +15,7 @@ mod unified;
 use super::{Backend, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::{Error, Result, elf};
+use crate::base::{Error, Result};
 use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::home::Home;
 use crate::device_main::pending_image::PendingImage;
@@ -116,7 +116,7 @@ impl Backend for Cpu {
     }
 
     fn target(&self) -> Target {
-        Target { machine: elf::MACHINE, architecture: None }
+        Target::HOST
     }
 
     fn preload(&self, libraries: &[u8]) {

@@ -8,14 +8,17 @@
 //! libomptarget launches them.
 
 mod arena;
+mod drivers;
+pub(crate) mod own_plugins;
 mod runtime;
 mod said;
 pub(crate) mod visible;
 
 use super::cpu::{crash, image};
-use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Target, Wish};
+use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
+use crate::base::target::Target;
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
@@ -25,7 +28,7 @@ use crate::wire::command::{Shape, libraries};
 use crate::wire::reply::Failure;
 use arena::{Arena, Avoided};
 use memmap2::MmapOptions;
-use runtime::Runtime;
+use runtime::{Registered, Runtime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -205,16 +208,17 @@ impl Backend for Offload {
 
     fn target(&self) -> Target {
         // Known only once there is memory.
-        Target { machine: self.runtime.get().map_or(0, |runtime| runtime.machine), architecture: None }
+        self.runtime.get().map_or(Target { machine: 0, architecture: 0 }, |runtime| runtime.target)
     }
 
     fn load(&self, id: u32, pending: &PendingImage) -> Result<u64> {
         let runtime = self.runtime()?;
         let entries = self.announced.lock().remove(&id).unwrap_or_default();
         let (bytes, list) = pending.contents();
-        elf::check_machine(bytes, runtime.machine)
+        Target::of_image(bytes)
+            .and_then(|image| runtime.target.check(image))
             .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
-        if runtime.machine == elf::MACHINE {
+        if runtime.target == Target::HOST {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
@@ -228,7 +232,7 @@ impl Backend for Offload {
         }
         // SAFETY: nothing writes to the file any more.
         let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
-        if runtime.machine == elf::MACHINE {
+        if runtime.target == Target::HOST {
             // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
             elf::prefer_own_symbols(&mut file);
         }
@@ -324,11 +328,11 @@ fn register(runtime: &Runtime, image: Image) -> Result<Image> {
     let mut places = HashMap::new();
     let mut registered = Vec::new();
     for entry in &image.entries {
-        registered.push(runtime::entry(key, &entry.name, entry.size, entry.flags & !RUNS_BY_ITSELF)?);
+        registered.push(Registered::new(key, &entry.name, entry.size, entry.flags & !RUNS_BY_ITSELF)?);
         places.insert(entry.name.clone(), Place { at: key, size: entry.size });
         key += room(entry);
     }
-    runtime.load(image.file, registered);
+    runtime.load(image.file, registered)?;
     crash::notice_exit();
     crash::notice_exceptions();
     for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {

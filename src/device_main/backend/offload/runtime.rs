@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
 
-use crate::base::{Error, Result, elf};
+use super::{drivers, own_plugins};
+use crate::base::target::{self, Target};
+use crate::base::{Error, Result};
 use crate::device_main::backend::Copies;
 use crate::sys::node;
 use crate::wire::command::{Shape, libraries};
@@ -11,11 +13,14 @@ use std::mem::transmute_copy;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Releases of LLVM with the layouts below.
-const RELEASES: RangeInclusive<u32> = 16..=17;
-/// The version of [`KernelArgs`] in these releases.
+const RELEASES: RangeInclusive<u32> = 16..=22;
+/// The version from which on [`KernelArgs`] have this layout.
 const ARGS_VERSION: u32 = 2;
+/// From this release on entries are [`GenericEntry`].
+const GENERIC_ENTRIES: u32 = 20;
 /// `OMP_TGT_MAPTYPE_LITERAL` and `OMP_TGT_MAPTYPE_TARGET_PARAM`: the value itself is an argument of the kernel.
 const LITERAL: i64 = 0x100 | 0x20;
 /// Copies with a launch that are no arguments of the kernel: `OMP_TGT_MAPTYPE_ALWAYS` and `_TO` or `_FROM`.
@@ -24,14 +29,59 @@ const READ: i64 = 4 | 2;
 /// The flag `NoWait` of a launch, which is the program's business.
 const NO_WAIT: u64 = 1;
 
-/// `__tgt_offload_entry`.
+/// What an image is registered with: a kernel, whose size is 0, or a global.
+pub(super) struct Registered {
+    /// What libomptarget takes for its address in the program.
+    key: u64,
+    name: CString,
+    size: u64,
+    flags: u32,
+}
+
+impl Registered {
+    pub fn new(key: u64, name: &str, size: u64, flags: u32) -> Result<Registered> {
+        let name = CString::new(name).map_err(|_| Error::new(format!("no symbol is called {name:?}")))?;
+        Ok(Registered { key, name, size, flags })
+    }
+}
+
+/// `__tgt_offload_entry`, up to LLVM 19.
 #[repr(C)]
-pub(super) struct OffloadEntry {
-    pub address: *mut c_void,
-    pub name: *mut c_char,
-    pub size: usize,
-    pub flags: u32,
-    pub reserved: u32,
+struct OffloadEntry {
+    address: *mut c_void,
+    name: *mut c_char,
+    size: usize,
+    flags: u32,
+    data: u32,
+}
+
+impl From<Registered> for OffloadEntry {
+    fn from(Registered { key, name, size, flags }: Registered) -> OffloadEntry {
+        OffloadEntry { address: key as *mut c_void, name: name.into_raw(), size: size as usize, flags, data: 0 }
+    }
+}
+
+/// `llvm::offloading::EntryTy`, its successor.
+#[repr(C)]
+struct GenericEntry {
+    reserved: u64,
+    version: u16,
+    kind: u16,
+    flags: u32,
+    address: *mut c_void,
+    name: *mut c_char,
+    size: u64,
+    data: u64,
+    auxiliary: *mut c_void,
+}
+
+impl From<Registered> for GenericEntry {
+    fn from(Registered { key, name, size, flags }: Registered) -> GenericEntry {
+        /// `OFK_OpenMP`.
+        const OPENMP: u16 = 1;
+        let (address, name, auxiliary) = (key as *mut c_void, name.into_raw(), ptr::null_mut());
+        GenericEntry { reserved: 0, version: 1, kind: OPENMP, flags, address, name, size, data: 0, auxiliary }
+    }
 }
 
 /// `__tgt_device_image`.
@@ -39,8 +89,8 @@ pub(super) struct OffloadEntry {
 struct DeviceImage {
     start: *const c_void,
     end: *const c_void,
-    entries: *mut OffloadEntry,
-    entries_end: *mut OffloadEntry,
+    entries: *mut c_void,
+    entries_end: *mut c_void,
 }
 
 /// `__tgt_bin_desc`.
@@ -48,8 +98,8 @@ struct DeviceImage {
 struct Descriptor {
     images: i32,
     image: *mut DeviceImage,
-    entries: *mut OffloadEntry,
-    entries_end: *mut OffloadEntry,
+    entries: *mut c_void,
+    entries_end: *mut c_void,
 }
 
 /// `KernelArgsTy`.
@@ -73,12 +123,15 @@ struct KernelArgs {
 /// Defines the functions of libomptarget that this backend calls, and how to find them.
 macro_rules! calls {
     ($( $name:ident: $symbol:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
-        struct Calls { $( $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+ }
+        struct Calls {
+            release: u32,
+            $( $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
+        }
 
         impl Calls {
-            /// The functions of a libomptarget; fails with the name of one that it lacks.
-            fn of(library: &Library) -> std::result::Result<Calls, &'static str> {
-                Ok(Calls { $( $name: {
+            /// The functions of a libomptarget of this release; fails with the name of one that it lacks.
+            fn of(library: &Library, release: u32) -> std::result::Result<Calls, &'static str> {
+                Ok(Calls { release, $( $name: {
                     // SAFETY: the result is only copied, as a pointer to a function of this type.
                     let symbol = unsafe { library.get::<*const c_void>(concat!(stringify!($symbol), "\0").as_bytes()) };
                     let symbol = symbol.map_err(|_| stringify!($symbol))?.into_raw();
@@ -108,28 +161,64 @@ calls! {
 }
 
 impl Calls {
-    /// The devices of the best kind that there are, and `e_machine` of their images.
+    /// The devices of the best kind that there are: their numbers, and what they execute.
     ///
-    /// Up to LLVM 17 there are only devices of plugins that some registered image is for. An image without entries is never
-    /// loaded, but AMD's plugin would load it.
-    fn accelerators(&self) -> (u16, Range<i32>) {
-        // SAFETY: no condition.
+    /// libomptarget counts the devices only that some registered image is for, and that of LLVM 19 takes a first image that
+    /// none is for as a sign that all devices share the program's memory.
+    fn accelerators(&self) -> (Range<i32>, Vec<Target>) {
+        // SAFETY: some image was registered; before that libomptarget would crash.
         let count = || unsafe { (self.devices)() };
-        // SAFETY: an image without entries, which is never freed.
-        let show = |machine| unsafe { register(self, Vec::leak(elf::empty(machine)), Vec::new()) };
-        show(elf::CUDA);
-        if count() > 0 {
-            return (elf::CUDA, 0..count());
+        let show_all = |before: i32, targets: Vec<Target>| {
+            let mut shown = Vec::new();
+            for &target in &targets {
+                if !shown.contains(&target) {
+                    self.register(Vec::leak(target::empty(target)), Vec::new());
+                    shown.push(target);
+                }
+            }
+            // From LLVM 19 on they are numbered as the images came.
+            let of = |target| targets.iter().copied().filter(move |other| *other == target);
+            let numbers = if shown.is_empty() { before..before } else { before..count() };
+            (numbers, shown.into_iter().flat_map(of).collect())
+        };
+        let cuda = show_all(0, drivers::cuda());
+        if !cuda.0.is_empty() {
+            return cuda;
         }
-        show(elf::MACHINE);
-        let own = count();
-        // SAFETY: no condition.
-        unsafe { (self.start_all)() };
-        match count() {
-            all if all > own => (elf::AMDGPU, own..all),
-            _ => (elf::MACHINE, 0..own),
-        }
+        let own = show_all(0, vec![Target::HOST]);
+        let amd = drivers::amd();
+        let amd = match self.release {
+            // Their plugin for AMD would load an image without entries.
+            ..19 if !amd.is_empty() => {
+                // SAFETY: no condition.
+                unsafe { (self.start_all)() };
+                (own.0.end..count(), amd)
+            }
+            _ => show_all(own.0.end, amd),
+        };
+        if amd.0.is_empty() { own } else { amd }
     }
+
+    /// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
+    fn register(&self, image: &'static [u8], entries: Vec<Registered>) {
+        let (entries, entries_end) = match self.release {
+            ..GENERIC_ENTRIES => leak::<OffloadEntry>(entries),
+            _ => leak::<GenericEntry>(entries),
+        };
+        let range = image.as_ptr_range();
+        let (start, end) = (range.start.cast(), range.end.cast());
+        let image = Box::leak(Box::new(DeviceImage { start, end, entries, entries_end }));
+        let all = Descriptor { images: 1, image, entries, entries_end };
+        // SAFETY: nothing of the descriptor is ever freed, and its entries have the layout of the release.
+        unsafe { (self.register)(Box::leak(Box::new(all))) };
+    }
+}
+
+/// The begin and the end of entries that are never freed.
+fn leak<E: From<Registered>>(entries: Vec<Registered>) -> (*mut c_void, *mut c_void) {
+    let entries: Vec<E> = entries.into_iter().map(E::from).collect();
+    let range = entries.leak().as_mut_ptr_range();
+    (range.start.cast(), range.end.cast())
 }
 
 /// A libomptarget and the accelerator of it that this device is.
@@ -139,37 +228,40 @@ pub(super) struct Runtime {
     path: String,
     device: i32,
     host: i32,
-    /// `e_machine` of the accelerator's images.
-    pub machine: u16,
+    /// What the accelerator executes.
+    pub target: Target,
+    has_loaded: AtomicBool,
 }
 
 impl Runtime {
     /// Opens the libomptarget of the release that is in the program's list of libraries. This device is the accelerator
     /// at `place`, counted over and over if the node has fewer.
     pub fn open(list: &[u8], place: usize) -> Result<Runtime> {
-        let (library, path) = open(list)?;
+        let (library, release, path) = open(list)?;
         let at = node::host_name();
-        let calls = Calls::of(&library).map_err(|symbol| {
+        let calls = Calls::of(&library, release).map_err(|symbol| {
             Error::new(format!("{path} on host {at} is no libomptarget of a known release: it has no {symbol}"))
         })?;
         // Its plugins have threads and exit handlers: it stays.
         std::mem::forget(library);
-        let (machine, devices) = calls.accelerators();
-        let count = devices.len() as i32;
-        if count == 0 {
+        let (devices, targets) = calls.accelerators();
+        if devices.is_empty() {
             return Err(Error::new(format!(
                 "{path} on host {at} finds no accelerator: its plugin for that, the driver, or the accelerator is missing \
-                 (llvm-omp-device-info lists what it finds there)"
+                 (llvm-omp-device-info lists what it finds there; LD_LIBRARY_PATH may have to name the folder of the \
+                 plugins, libomptarget.rtl.*.so)"
             )));
         }
+        let place = place % devices.len();
+        let target = targets.get(place).or(targets.first()).copied().unwrap_or(Target::HOST);
         // SAFETY: no condition.
-        let (device, host) = (devices.start + place as i32 % count, unsafe { (calls.host)() });
-        Ok(Runtime { calls, path, device, host, machine })
+        let (device, host) = (devices.start + place as i32, unsafe { (calls.host)() });
+        Ok(Runtime { calls, path, device, host, target, has_loaded: AtomicBool::new(false) })
     }
 
     /// "accelerator 0 (…) of FILE", for error messages.
     pub fn name(&self) -> String {
-        format!("accelerator {} ({}) of {}", self.device, elf::machine_name(self.machine), self.path)
+        format!("accelerator {} ({}) of {}", self.device, self.target, self.path)
     }
 
     pub fn alloc(&self, len: u64) -> Option<u64> {
@@ -215,14 +307,19 @@ impl Runtime {
     }
 
     /// Registers an image, and loads it on the accelerator. If that fails, libomptarget ends the process.
-    pub fn load(&self, image: &'static [u8], entries: Vec<OffloadEntry>) {
-        // SAFETY: the image and its entries are never freed. Mapping nothing starts the device if need be, and loads
-        // what was registered.
-        unsafe {
-            register(&self.calls, image, entries);
-            let none = ptr::null_mut();
-            (self.calls.begin_data)(none, self.device.into(), 0, none, none, none, none, none, none);
+    pub fn load(&self, image: &'static [u8], entries: Vec<Registered>) -> Result<()> {
+        if self.has_loaded.swap(true, Ordering::Relaxed) && self.calls.release == 18 {
+            return Err(Error::new(format!(
+                "{} loads one image only, as LLVM 18's libomptarget does once a device is in use: a library with regions needs \
+                 another release, and a second try at other addresses too",
+                self.name()
+            )));
         }
+        self.calls.register(image, entries);
+        let none = ptr::null_mut();
+        // SAFETY: mapping nothing starts the device if need be, and loads what was registered.
+        unsafe { (self.calls.begin_data)(none, self.device.into(), 0, none, none, none, none, none, none) };
+        Ok(())
     }
 
     /// The address of the global that is registered with this key.
@@ -266,7 +363,9 @@ impl Runtime {
     /// Copies among the arguments are from and to memory that is valid for them.
     unsafe fn launch(&self, key: u64, mut arguments: Arguments, shape: Shape) -> Result<()> {
         let mut kernel = KernelArgs {
-            version: ARGS_VERSION,
+            // From 3 on (LLVM 19) libomptarget puts the launch's environment before the arguments; LLVM 18's plugins do,
+            // whatever the version.
+            version: shape.version.max(ARGS_VERSION),
             count: arguments.values.len() as u32,
             bases: arguments.values.as_mut_ptr(),
             values: arguments.values.as_mut_ptr(),
@@ -313,27 +412,14 @@ impl Arguments {
     }
 }
 
-/// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
-///
-/// # Safety
-/// The names and keys of the entries are never freed.
-unsafe fn register(calls: &Calls, image: &'static [u8], entries: Vec<OffloadEntry>) {
-    let entries = Vec::leak(entries).as_mut_ptr_range();
-    let range = image.as_ptr_range();
-    let (start, end) = (range.start.cast(), range.end.cast());
-    let image = Box::leak(Box::new(DeviceImage { start, end, entries: entries.start, entries_end: entries.end }));
-    let all = Descriptor { images: 1, image, entries: entries.start, entries_end: entries.end };
-    // SAFETY: nothing of the descriptor is ever freed.
-    unsafe { (calls.register)(Box::leak(Box::new(all))) };
-}
-
 /// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because there
-/// is no program, of the latest release there is; returns that and its file.
-fn open(list: &[u8]) -> Result<(Library, String)> {
+/// is no program, of the latest release there is; returns that, its release and its file.
+fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     let known = libraries(list);
     let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
-        let mut found =
-            RELEASES.rev().map(|release| open_release(release, &format!("libomptarget.so.{release}"), None));
+        // From LLVM 18 on its name has the minor version, too.
+        let name = |release| format!("libomptarget.so.{release}{}", if release < 18 { "" } else { ".1" });
+        let mut found = RELEASES.rev().map(|release| open_release(release, &name(release), None));
         let first = found.next().unwrap_or(Err(Error::Reported));
         return first.or_else(|e| found.find_map(Result::ok).ok_or(e));
     };
@@ -349,13 +435,14 @@ fn open(list: &[u8]) -> Result<(Library, String)> {
 }
 
 /// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in that where the program has it, in the
-/// usual ones, or where the loader looks.
-fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, String)> {
+/// usual ones, or where the loader looks. One that this project's plugin is part of is the last choice: it may have no
+/// other.
+fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, u32, String)> {
     let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
-    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let named: Vec<PathBuf> = std::env::split_paths(&named).filter(|folder| folder.is_absolute()).collect();
-    let mut folders = named.into_iter().chain(first.map(Path::to_path_buf)).chain(usual);
-    let (omp, path) = match folders.find(|folder| folder.join(name).exists()) {
+    let folders = own_plugins::search_path().into_iter().chain(first.map(Path::to_path_buf)).chain(usual);
+    let mut folders: Vec<PathBuf> = folders.filter(|folder| folder.join(name).exists()).collect();
+    folders.sort_by_key(|folder| own_plugins::are_in(folder));
+    let (omp, path) = match folders.first() {
         Some(folder) => (folder.join("libomp.so.5"), folder.join(name)),
         None => (PathBuf::new(), name.into()),
     };
@@ -372,11 +459,5 @@ fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Libra
         })
     };
     std::mem::forget(load(&omp)?);
-    Ok((load(&path)?, path.display().to_string()))
-}
-
-/// An entry; its name is never freed.
-pub(super) fn entry(key: u64, name: &str, size: u64, flags: u32) -> Result<OffloadEntry> {
-    let name = CString::new(name).map_err(|_| Error::new(format!("no symbol is called {name:?}")))?.into_raw();
-    Ok(OffloadEntry { address: key as *mut c_void, name, size: size as usize, flags, reserved: 0 })
+    Ok((load(&path)?, release, path.display().to_string()))
 }

@@ -2,6 +2,7 @@
 //! Unit tests of `src/base/elf.rs`.
 
 use super::*;
+use crate::base::target::{Target, empty};
 use proptest::prelude::*;
 
 fn own_file() -> Vec<u8> {
@@ -39,23 +40,6 @@ fn refuses_another_machine_and_text() {
 }
 
 #[test]
-fn images_of_accelerators_are_found() {
-    let mut program = own_file();
-    program.resize(program.len().next_multiple_of(8), 0);
-    assert!(!is_for_accelerators(&program));
-    for machine in ACCELERATORS {
-        let image = empty(machine);
-        assert!(check_machine(&image, machine).is_ok() && check_machine(&image, MACHINE).is_err());
-        // Not a program with such an image, but the image.
-        assert!(!is_for_accelerators(&image));
-        assert!(is_for_accelerators(&[&program[..], &image, b"more"].concat()));
-        // Processors can execute such a program, too.
-        assert!(!is_for_accelerators(&[&program[..], &image, &empty(MACHINE)[..], b"more"].concat()));
-    }
-    assert!(!is_for_accelerators(&[&program[..], &empty(MACHINE), b"more"].concat()));
-}
-
-#[test]
 fn functions_have_names_by_their_addresses() {
     let file = own_file();
     let image = Image::parse(&file, MACHINE).unwrap();
@@ -81,7 +65,7 @@ fn with_functions(functions: &[(u64, u8, &str)]) -> Vec<u8> {
         symbols.extend_from_slice(&value.to_le_bytes());
         symbols.extend_from_slice(&8u64.to_le_bytes());
     }
-    let mut file = empty(MACHINE);
+    let mut file = empty(Target { machine: MACHINE, architecture: 0 });
     let headers = (64 + symbols.len() + names.len()) as u64;
     let section = |kind: u32, at: usize, len: usize, link: u32, entry: u64| {
         let mut header = [0; 64];

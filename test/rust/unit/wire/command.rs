@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn shape(n: u64) -> Shape {
     let (a, b) = (n as u32, (n >> 32) as u32);
-    Shape { tripcount: n, flags: !n, teams: [a, b, 1], threads: [b, a, 2], dynamic_memory: a ^ b }
+    Shape { version: a, tripcount: n, flags: !n, teams: [a, b, 1], threads: [b, a, 2], dynamic_memory: a ^ b }
 }
 
 fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What images are built for, and devices execute: a machine and, of accelerators, its architecture.
+
+use super::elf::{self, ACCELERATORS, AMDGPU, CUDA, HEADER, MACHINE};
+use super::{Error, Result};
+use goblin::elf::header::{self, EI_ABIVERSION, Header};
+use std::collections::BTreeSet;
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// `e_machine` of its ELF files.
+    pub(crate) machine: u16,
+    /// The number of the architecture in the `e_flags` of these files; 0 if it is not known or does not matter.
+    pub(crate) architecture: u32,
+}
+
+/// Numbers of AMD's architectures (`EF_AMDGPU_MACH`). libomptarget itself judges images for others.
+const AMD: [(u32, &str); 22] = [
+    (0x2c, "gfx900"),
+    (0x2e, "gfx904"),
+    (0x2f, "gfx906"),
+    (0x30, "gfx908"),
+    (0x31, "gfx909"),
+    (0x32, "gfx90c"),
+    (0x33, "gfx1010"),
+    (0x34, "gfx1011"),
+    (0x35, "gfx1012"),
+    (0x36, "gfx1030"),
+    (0x37, "gfx1031"),
+    (0x38, "gfx1032"),
+    (0x3f, "gfx90a"),
+    (0x40, "gfx940"),
+    (0x41, "gfx1100"),
+    (0x46, "gfx1101"),
+    (0x47, "gfx1102"),
+    (0x44, "gfx1103"),
+    (0x4c, "gfx942"),
+    (0x48, "gfx1200"),
+    (0x4e, "gfx1201"),
+    (0x4f, "gfx950"),
+];
+
+/// The version of CUDA's ABI up to which the architecture is in the lowest byte of `e_flags`, later in the next one.
+const CUDA_ABI: u8 = 7;
+
+impl Target {
+    /// This machine's processors.
+    pub(crate) const HOST: Target = Target { machine: elf::MACHINE, architecture: 0 };
+
+    /// An accelerator of this compute capability.
+    pub(crate) fn cuda(major: u32, minor: u32) -> Target {
+        Target { machine: CUDA, architecture: 10 * major + minor }
+    }
+
+    /// An accelerator that its driver gives this name.
+    pub(crate) fn amd(name: &str) -> Target {
+        let known = AMD.iter().find(|(_, known)| *known == name);
+        Target { machine: AMDGPU, architecture: known.map_or(0, |(number, _)| *number) }
+    }
+
+    /// What an ELF file is built for, by its header.
+    pub(crate) fn of_image(bytes: &[u8]) -> Result<Target> {
+        let Header { e_machine: machine, e_flags, e_ident, .. } = elf::parse_header(bytes)?;
+        let architecture = match machine {
+            CUDA if e_ident[EI_ABIVERSION] <= CUDA_ABI => e_flags & 0xff,
+            CUDA => e_flags >> 8 & 0xff,
+            AMDGPU => Some(e_flags & 0xff).filter(|flags| AMD.iter().any(|(known, _)| flags == known)).unwrap_or(0),
+            _ => 0,
+        };
+        Ok(Target { machine, architecture })
+    }
+
+    /// For a message.
+    pub(crate) fn to_number(self) -> u64 {
+        u64::from(self.machine) << 32 | u64::from(self.architecture)
+    }
+
+    pub(crate) fn of_number(number: u64) -> Target {
+        Target { machine: (number >> 32) as u16, architecture: number as u32 }
+    }
+
+    /// Fails unless an image can be executed here. A minor version of CUDA executes images for earlier ones.
+    pub(crate) fn check(self, image: Target) -> Result<()> {
+        let (here, there) = (self.architecture, image.architecture);
+        let fits = here == 0
+            || there == 0
+            || match self.machine {
+                CUDA => here / 10 == there / 10 && here >= there,
+                _ => here == there,
+            };
+        match self.machine == image.machine && fits {
+            true => Ok(()),
+            false => Err(Error::new(format!("built for {image}, not for the device's {self}"))),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(elf::machine_name(self.machine))?;
+        let amd = AMD.iter().find(|(number, _)| self.machine == AMDGPU && *number == self.architecture);
+        match (amd, self.architecture) {
+            (Some((_, name)), _) => write!(f, " {name}"),
+            (None, 0) => Ok(()),
+            (None, number) => write!(f, " sm_{number}"),
+        }
+    }
+}
+
+/// The header of a 64-bit shared object for `target`, without anything in it.
+pub(crate) fn empty(target: Target) -> Vec<u8> {
+    let mut file = vec![0; HEADER];
+    file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
+    file[header::EI_CLASS] = header::ELFCLASS64;
+    file[header::EI_DATA] = if cfg!(target_endian = "little") { header::ELFDATA2LSB } else { header::ELFDATA2MSB };
+    file[header::EI_VERSION] = header::EV_CURRENT;
+    file[header::EI_ABIVERSION] = if target.machine == CUDA { CUDA_ABI } else { 0 };
+    // e_type, e_machine, e_version, e_flags, e_ehsize.
+    file[16..18].copy_from_slice(&header::ET_DYN.to_ne_bytes());
+    file[18..20].copy_from_slice(&target.machine.to_ne_bytes());
+    file[20..24].copy_from_slice(&u32::from(header::EV_CURRENT).to_ne_bytes());
+    file[48..52].copy_from_slice(&target.architecture.to_ne_bytes());
+    file[52..54].copy_from_slice(&(HEADER as u16).to_ne_bytes());
+    file
+}
+
+/// What the ELF images in a program's file are for.
+pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
+    /// Images have this alignment.
+    const ALIGN: usize = 8;
+    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
+    places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
+}
+
+/// True if a program's file contains the ELF image of an accelerator, and none for processors.
+pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
+    let machines: BTreeSet<u16> = images_in(program).map(|image| image.machine).collect();
+    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
+}
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/base/target.rs"]
+mod tests;
