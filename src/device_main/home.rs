@@ -21,8 +21,8 @@ pub(crate) trait Home: Send + Sync {
     /// pieces that follow each other.
     fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()>;
 
-    /// The symbol of the program's function at this address.
-    fn function(&self, at: u64) -> Result<String>;
+    /// The program's function at this address.
+    fn function(&self, at: u64) -> Result<Function>;
 
     /// Has the program read from this process how the kernel of message `seq` has changed its memory at `at`; false if
     /// it can't.
@@ -32,10 +32,18 @@ pub(crate) trait Home: Send + Sync {
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 }
 
+/// A function of the program.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub symbol: String,
+    /// A shared library exports it, not the program itself.
+    pub is_exported: bool,
+}
+
 /// A message of the program to the thread that has asked.
 pub(super) enum Answer {
     Pages { at: u64, bytes: Vec<u8>, more: bool },
-    Function(String),
+    Function(Function),
     Taken,
     Refused(String),
 }

@@ -7,7 +7,7 @@
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
-use super::home::{Answer, Answers, Home};
+use super::home::{Answer, Answers, Function, Home};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -175,7 +175,9 @@ impl<B: Backend> Server<B> {
                     self.answers.arrive(Answer::Pages { at, more, bytes: bytes.0.to_vec() })
                 }
                 Command::Taken => self.answers.arrive(Answer::Taken),
-                Command::Function { name } => self.answers.arrive(Answer::Function(name.text())),
+                Command::Function { is_exported, name } => {
+                    self.answers.arrive(Answer::Function(Function { symbol: name.text(), is_exported }));
+                }
                 Command::Refuse { why } => self.answers.arrive(Answer::Refused(why.text())),
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
@@ -250,13 +252,13 @@ impl<B: Backend> Home for Server<B> {
         }
     }
 
-    fn function(&self, at: u64) -> Result<String> {
+    fn function(&self, at: u64) -> Result<Function> {
         let host = &self.parts.host;
         let mut message = host.link().buffer();
         reply::find(&mut message, at);
         host.send(message);
         match self.answers.wait(|| self.drive_only()) {
-            Answer::Function(name) => Ok(name),
+            Answer::Function(function) => Ok(function),
             other => Err(other.error()),
         }
     }

@@ -7,7 +7,7 @@ use super::backend::offload::{Offload, own_plugins, visible};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
-use super::host::{Host, park};
+use super::host::Host;
 use super::output::Output;
 use super::pool;
 use super::process::quit;
@@ -215,6 +215,8 @@ pub(crate) fn execute<B: Backend>(
     }
     // Not on the first stack, which is outside of the window.
     let thread = std::thread::Builder::new().stack_size(pool::stack_limit());
-    thread.spawn(move || server.run()).map_err(|e| Error::from(e).context("can't start a thread"))?;
-    park()
+    let thread = thread.spawn(move || server.run()).map_err(|e| Error::from(e).context("can't start a thread"))?;
+    // It ends only by a panic, which has been reported.
+    let _ = thread.join();
+    quit(1)
 }

@@ -72,6 +72,8 @@ fn start_afresh(board: &fs::File, in_window: bool) {
     if let Ok(executable) = std::env::current_exe() {
         let mut command = match in_window.then(layout::choose_window).flatten() {
             Some(loader) => Command::new(loader),
+            // Regions can't use the program's memory then.
+            None if in_window && !mpi::library().starts_with("MPICH") => return,
             None => Command::new(&executable),
         };
         if command.get_program() != executable {

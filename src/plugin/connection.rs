@@ -206,7 +206,7 @@ impl Connection {
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(&self.ports, (port, seq), changes) {
+                if let Err(e) = self.unified.take_over(&self.ports, port, changes) {
                     diagnose::fail_kernel(&self.ports, (port, seq), &e);
                 }
             }

@@ -66,9 +66,9 @@ impl Flight {
         self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
     }
 
-    /// The epoch in which message `seq` was sent, which is not complete.
-    pub(super) fn epoch(&self, seq: u64) -> u64 {
-        self.position(seq).map_or(0, |i| self.sent[i].epoch)
+    /// The epoch in which the oldest message was sent that is not complete.
+    pub(super) fn oldest_epoch(&self) -> Option<u64> {
+        self.sent.front().map(|sent| sent.epoch)
     }
 
     /// Marks a message as answered. Returns the message if it is complete.

@@ -31,14 +31,16 @@ pub(crate) fn choose_window() -> Option<PathBuf> {
     }
     // SAFETY: getauxval has no preconditions.
     let loader = Mappings::now().file_at(unsafe { libc::getauxval(libc::AT_BASE) } as usize)?;
+    if !set_personality(true) {
+        return None;
+    }
     set_heap(true);
-    set_personality(true);
     Some(loader)
 }
 
 /// Undoes [`choose_window`], here or in the program that was executed. There the heap can't grow outside of the window.
 pub(crate) fn settle() {
-    set_personality(false);
+    let _ = set_personality(false);
     set_heap(false);
     if is_in_window() {
         // SAFETY: sbrk(0) changes nothing.
@@ -48,14 +50,15 @@ pub(crate) fn settle() {
     }
 }
 
-fn set_personality(legacy: bool) {
+/// False if the system does not allow it.
+fn set_personality(legacy: bool) -> bool {
     const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x020_0000;
     const GET: libc::c_ulong = 0xffff_ffff;
     // SAFETY: it changes only where later programs of this process have their mappings.
     unsafe {
         let now = libc::personality(GET) as libc::c_ulong;
         let new = if legacy { now | ADDR_COMPAT_LAYOUT } else { now & !ADDR_COMPAT_LAYOUT };
-        libc::personality(new);
+        libc::personality(new) != -1
     }
 }
 

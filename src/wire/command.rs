@@ -113,8 +113,8 @@ wire_format! {
         /// A part of the answer to [`super::reply::Reply::Fetch`]: bytes of the program's memory, which begin and end
         /// with pages. The last part has no `more` behind it.
         Pages { at: u64, more: bool, bytes: Bytes<'a> } = 27,
-        /// The answer to [`super::reply::Reply::Find`].
-        Function { name: Bytes<'a> } = 28,
+        /// The answer to [`super::reply::Reply::Find`]: the function's symbol, and whether a library exports it.
+        Function { is_exported: bool, name: Bytes<'a> } = 28,
         /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
         Taken = 30,
         /// The answer to any of these: there is no such thing, or regions may not use it.

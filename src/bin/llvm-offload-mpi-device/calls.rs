@@ -4,7 +4,7 @@
 //! The system can't read and write such memory until this process has fetched it; the C library's streams are others
 //! here than in the program; and this process's malloc has not allocated the program's memory.
 
-use omptarget_mpi::device_main::backend::cpu::calls::{OWN_STREAMS, STREAMS, next, own, refuse, will_read, will_write};
+use omptarget_mpi::device_main::backend::cpu::calls::{OWN_STREAMS, STREAMS, fetch, is_of_program, next, own, refuse};
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicUsize;
@@ -29,28 +29,43 @@ macro_rules! replace {
 }
 
 replace! {
-    fn write(file: c_int, from: *const c_void, n: usize) -> isize { will_read(from, n); }
-    fn pwrite(file: c_int, from: *const c_void, n: usize, at: libc::off_t) -> isize { will_read(from, n); }
-    fn pwrite64(file: c_int, from: *const c_void, n: usize, at: libc::off_t) -> isize { will_read(from, n); }
-    fn send(socket: c_int, from: *const c_void, n: usize, flags: c_int) -> isize { will_read(from, n); }
-    fn read(file: c_int, to: *mut c_void, n: usize) -> isize { will_write(to, n); }
-    fn pread(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { will_write(to, n); }
-    fn pread64(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { will_write(to, n); }
-    fn recv(socket: c_int, to: *mut c_void, n: usize, flags: c_int) -> isize { will_write(to, n); }
-    fn writev(file: c_int, parts: *const libc::iovec, n: c_int) -> isize { will_read_parts(parts, n); }
-    fn readv(file: c_int, parts: *const libc::iovec, n: c_int) -> isize { will_write_parts(parts, n); }
-    fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { will_read_text(path); }
-    fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { will_read_text(path); }
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void { will_read_text(path); }
-    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void { will_read_text(path); }
-    fn unlink(path: *const c_char) -> c_int { will_read_text(path); }
+    fn write(file: c_int, from: *const c_void, n: usize) -> isize { fetch(from, n); }
+    fn pwrite(file: c_int, from: *const c_void, n: usize, at: libc::off_t) -> isize { fetch(from, n); }
+    fn pwrite64(file: c_int, from: *const c_void, n: usize, at: libc::off_t) -> isize { fetch(from, n); }
+    fn send(socket: c_int, from: *const c_void, n: usize, flags: c_int) -> isize { fetch(from, n); }
+    fn read(file: c_int, to: *mut c_void, n: usize) -> isize { fetch(to, n); }
+    fn pread(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { fetch(to, n); }
+    fn pread64(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { fetch(to, n); }
+    fn recvfrom(socket: c_int, to: *mut c_void, n: usize, flags: c_int, from: *mut c_void, len: *mut c_void) -> isize {
+        fetch(to, n);
+    }
+    fn sendto(socket: c_int, from: *const c_void, n: usize, flags: c_int, to: *const c_void, len: u32) -> isize {
+        fetch(from, n);
+    }
+    fn __read_chk(file: c_int, to: *mut c_void, n: usize, most: usize) -> isize { fetch(to, n); }
+    fn __fread_chk(to: *mut c_void, most: usize, size: usize, n: usize, stream: *mut c_void) -> usize {
+        fetch(to, size.saturating_mul(n));
+        stream = own(stream);
+    }
+    fn fwrite_unlocked(from: *const c_void, size: usize, n: usize, stream: *mut c_void) -> usize {
+        fetch(from, size.saturating_mul(n));
+        stream = own(stream);
+    }
+    fn recv(socket: c_int, to: *mut c_void, n: usize, flags: c_int) -> isize { fetch(to, n); }
+    fn writev(file: c_int, parts: *const libc::iovec, n: c_int) -> isize { fetch_parts(parts, n); }
+    fn readv(file: c_int, parts: *const libc::iovec, n: c_int) -> isize { fetch_parts(parts, n); }
+    fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { fetch_text(path); }
+    fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { fetch_text(path); }
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void { fetch_text(path); }
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void { fetch_text(path); }
+    fn unlink(path: *const c_char) -> c_int { fetch_text(path); }
 
     fn fwrite(from: *const c_void, size: usize, n: usize, stream: *mut c_void) -> usize {
-        will_read(from, size.saturating_mul(n));
+        fetch(from, size.saturating_mul(n));
         stream = own(stream);
     }
     fn fread(to: *mut c_void, size: usize, n: usize, stream: *mut c_void) -> usize {
-        will_write(to, size.saturating_mul(n));
+        fetch(to, size.saturating_mul(n));
         stream = own(stream);
     }
     fn vfprintf(stream: *mut c_void, format: *const c_char, arguments: *mut c_void) -> c_int { stream = own(stream); }
@@ -67,14 +82,30 @@ replace! {
     fn feof(stream: *mut c_void) -> c_int { stream = own(stream); }
     fn ferror(stream: *mut c_void) -> c_int { stream = own(stream); }
     fn fileno(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fclose(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn clearerr(stream: *mut c_void) { stream = own(stream); }
+    fn setvbuf(stream: *mut c_void, to: *mut c_char, mode: c_int, n: usize) -> c_int { stream = own(stream); }
+    fn flockfile(stream: *mut c_void) { stream = own(stream); }
+    fn funlockfile(stream: *mut c_void) { stream = own(stream); }
+    fn putc_unlocked(character: c_int, stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fputc_unlocked(character: c_int, stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fputs_unlocked(text: *const c_char, stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fflush_unlocked(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn getc_unlocked(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fputwc(character: u32, stream: *mut c_void) -> u32 { stream = own(stream); }
+    fn __vfprintf_chk(stream: *mut c_void, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+        stream = own(stream);
+    }
 
     fn free(at: *mut c_void) { refuse(at, "free"); }
     fn realloc(at: *mut c_void, size: usize) -> *mut c_void { refuse(at, "realloc"); }
 }
 
-unsafe fn will_read_text(text: *const c_char) {
-    // SAFETY: the caller's promise; strlen fetches the text.
-    unsafe { will_read(text.cast(), libc::strlen(text)) };
+unsafe fn fetch_text(text: *const c_char) {
+    if is_of_program(text.cast()) {
+        // SAFETY: the caller's promise; it fetches the text.
+        unsafe { libc::strlen(text) };
+    }
 }
 
 unsafe fn parts<'a>(parts: *const libc::iovec, n: c_int) -> &'a [libc::iovec] {
@@ -82,14 +113,9 @@ unsafe fn parts<'a>(parts: *const libc::iovec, n: c_int) -> &'a [libc::iovec] {
     if parts.is_null() || n <= 0 { &[] } else { unsafe { std::slice::from_raw_parts(parts, n as usize) } }
 }
 
-unsafe fn will_read_parts(list: *const libc::iovec, n: c_int) {
+unsafe fn fetch_parts(list: *const libc::iovec, n: c_int) {
     // SAFETY: the caller's promise.
-    unsafe { parts(list, n) }.iter().for_each(|part| unsafe { will_read(part.iov_base, part.iov_len) });
-}
-
-unsafe fn will_write_parts(list: *const libc::iovec, n: c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { parts(list, n) }.iter().for_each(|part| unsafe { will_write(part.iov_base, part.iov_len) });
+    unsafe { parts(list, n) }.iter().for_each(|part| unsafe { fetch(part.iov_base, part.iov_len) });
 }
 
 // Functions with any number of arguments, of which the first is a stream: only that changes.

@@ -2,11 +2,11 @@
 //! The symbols of the program's functions, by their addresses.
 
 use crate::base::{Error, Result, elf};
-use crate::sys::process::Mappings;
+use crate::sys::process::{self, Mappings};
 use std::ffi::{CString, c_void};
 
-/// The symbol of the function at an address, if there is exactly one such function.
-pub(super) fn name_of(at: u64) -> Result<String> {
+/// The symbol of the function at an address, if there is exactly one such function, and whether a library exports it.
+pub(super) fn name_of(at: u64) -> Result<(String, bool)> {
     let file = Mappings::now().file_at(at as usize);
     let (Some(file), Some(base)) = (file, load_base(at)) else {
         return Err(Error::new(format!("a region calls {at:#x}, where the program has no function")));
@@ -15,7 +15,15 @@ pub(super) fn name_of(at: u64) -> Result<String> {
     let place = || format!("the program's function at {:#x} of {}", at - base, file.display());
     let symbol = elf::function_at(&mapped, at - base).map_err(|e| e.context(place()))?;
     let symbol = symbol.map_or_else(|| chosen(&mapped, at), |symbol| Ok(Some(symbol)))?;
-    symbol.ok_or_else(|| Error::new(format!("a region calls {}, which has no symbol", place())))
+    let Some(symbol) = symbol else {
+        return Err(Error::new(format!(
+            "a region calls {}, which has no symbol: export it, or do without strip",
+            place()
+        )));
+    };
+    let is_program = std::fs::read_link(process::EXECUTABLE).is_ok_and(|program| program == file);
+    let is_exported = !is_program && elf::exports(&mapped, &symbol);
+    Ok((symbol, is_exported))
 }
 
 /// The symbol of a function of which the loader has chosen the version at this address, for this processor (`strcmp`).

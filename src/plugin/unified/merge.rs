@@ -21,7 +21,8 @@ pub(super) struct Conflict {
 pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
     /// Makes pages present as a write would (Linux 5.14).
     const MADV_POPULATE_WRITE: libc::c_int = 23;
-    let (start, end) = (at & !(PAGE - 1), (at + len as u64).next_multiple_of(PAGE));
+    let end = at.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
+    let (start, end) = (at & !(PAGE - 1), end.ok_or_else(|| Error::new("it has changed memory at no address"))?);
     // SAFETY: it changes no contents.
     if unsafe { libc::madvise(start as *mut _, (end - start) as usize, MADV_POPULATE_WRITE) } == 0 {
         return Ok(());

@@ -6,7 +6,7 @@ mod functions;
 mod merge;
 
 use super::libraries::loaded_libraries;
-use super::port::Ports;
+use super::port::{Port, Ports};
 use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
 const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
+
+/// With this many entries, those are dropped that no kernel needs any more.
+const MANY_TAKEN: usize = 4096;
 
 /// The program requires unified shared memory, or has allocated shared memory.
 static REQUIRED: AtomicBool = AtomicBool::new(false);
@@ -136,8 +139,8 @@ impl Unified {
                     send(port, Command::Taken)
                 }
                 Request::Find { at } => {
-                    let name = functions::name_of(at)?;
-                    send(port, Command::Function { name: Bytes(name.as_bytes()) })
+                    let (name, is_exported) = functions::name_of(at)?;
+                    send(port, Command::Function { is_exported, name: Bytes(name.as_bytes()) })
                 }
             });
             if let Err(e) = answered {
@@ -148,27 +151,25 @@ impl Unified {
         }
     }
 
-    /// Takes over what a kernel, that of a device and message, has changed.
-    pub(super) fn take_over(&self, ports: &Ports, kernel: (usize, u64), mut changes: Changes<'_>) -> Result<()> {
+    /// Takes over what a kernel of a device has changed.
+    pub(super) fn take_over(&self, ports: &Ports, port: usize, mut changes: Changes<'_>) -> Result<()> {
         self.check()?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            result = result.and(self.take_over_range(ports, kernel, (at, new, old)));
+            result = result.and(self.take_over_range(ports, port, (at, new, old)));
         }
         result
     }
 
-    fn take_over_range(
-        &self,
-        ports: &Ports,
-        (port, seq): (usize, u64),
-        (at, new, old): (u64, &[u8], &[u8]),
-    ) -> Result<()> {
-        let since = ports[port].flight.lock().epoch(seq);
+    fn take_over_range(&self, ports: &Ports, port: usize, (at, new, old): (u64, &[u8], &[u8])) -> Result<()> {
+        // What a kernel reports may be what another one has written that runs beside it.
+        let oldest = |port: &Port| port.flight.lock().oldest_epoch();
+        let since = oldest(&ports[port]).unwrap_or(0);
         let others_run = ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0);
         let mut taken = self.taken.lock();
-        if !others_run {
-            taken.retain(|taken| taken.epoch >= since);
+        if !others_run || taken.len() >= MANY_TAKEN {
+            let needed = ports.iter().filter_map(oldest).min().unwrap_or(0);
+            taken.retain(|taken| taken.epoch >= needed);
         }
         let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
         let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
@@ -201,7 +202,7 @@ impl Unified {
                 return Err(Error::Reported);
             }
             let change = (at, &theirs[..len], &before[..len]);
-            if let Err(e) = self.take_over_range(ports, (port, seq), change) {
+            if let Err(e) = self.take_over_range(ports, port, change) {
                 diagnose::fail_kernel(ports, (port, seq), &e);
             }
         }

@@ -2,10 +2,10 @@
 //! What the executable's replacements of the C library's functions do with memory of the program.
 
 use super::crash;
-use super::unified::is_of_program;
+use super::unified;
 use crate::sys::node;
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 
@@ -30,30 +30,16 @@ pub fn own(stream: *mut c_void) -> *mut c_void {
     }
 }
 
-/// The system will read this memory.
+/// Fetches memory that the system will read or write, if it is the program's. (What the system writes to, Linux copies.)
 ///
 /// # Safety
 /// It can be read, if it is not the program's.
 #[inline]
-pub unsafe fn will_read(from: *const c_void, n: usize) {
-    if n > 0 && is_of_program(from as u64) {
+pub unsafe fn fetch(at: *const c_void, n: usize) {
+    if n > 0 && is_of_program(at) {
         // SAFETY: the caller's promise. A fault fetches the page, or ends the kernel.
-        pages(from as usize, n).for_each(|at| unsafe {
+        pages(at as usize, n).for_each(|at| unsafe {
             (at as *const u8).read_volatile();
-        });
-    }
-}
-
-/// The system will write to this memory.
-///
-/// # Safety
-/// It can be written, if it is not the program's.
-#[inline]
-pub unsafe fn will_write(to: *mut c_void, n: usize) {
-    if n > 0 && is_of_program(to as u64) {
-        // SAFETY: as for `will_read`. It changes nothing, and other threads may use the memory.
-        pages(to as usize, n).for_each(|at| unsafe {
-            AtomicU8::from_ptr(at as *mut u8).fetch_or(0, Ordering::Relaxed);
         });
     }
 }
@@ -64,10 +50,16 @@ fn pages(at: usize, n: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(at), |at| Some((at & !(PAGE - 1)) + PAGE)).take_while(move |at| *at < end)
 }
 
+/// True if memory may be the program's.
+#[inline]
+pub fn is_of_program(at: *const c_void) -> bool {
+    unified::is_of_program(at as u64)
+}
+
 /// Ends the kernel if `function` is called with memory of the program.
 #[inline]
 pub fn refuse(at: *mut c_void, function: &'static str) {
-    if is_of_program(at as u64) {
+    if is_of_program(at) {
         crash::note_call(function, at as u64);
     }
 }

@@ -306,8 +306,10 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     let (code, address, sender) = unsafe { ((*info).si_code, (*info).si_addr() as u64, (*info).si_pid()) };
     // SAFETY: as above.
     let (top, access) = unsafe { registers(context.cast()) };
+    // What was fetched can be read and written, unless the region itself has changed that; it can't be executed.
+    let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
-        && (code == SEGV_MAPERR || code == SEGV_ACCERR)
+        && may_be_fetched
         && slot_of_kernel().is_some()
         && let Some(on) = unified::resolve(address, access)
     {

@@ -15,9 +15,9 @@ mod unified;
 use super::{Backend, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, name};
 use crate::device_main::crash_board::CrashBoard;
-use crate::device_main::home::Home;
+use crate::device_main::home::{Function, Home};
 use crate::device_main::pending_image::PendingImage;
 use image::Image;
 use memory::Memory;
@@ -80,6 +80,22 @@ impl Cpu {
     }
 }
 
+/// The address of a function of the program in an image or, if it is a library's, in that library here.
+fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }: &Function) -> Result<u64> {
+    let name = name::demangled(symbol);
+    let mut found = images.values().filter_map(|image| image.function(symbol));
+    match (found.next(), found.next()) {
+        (Some(_), Some(_)) => Err(Error::new(format!("several images have a function {name}"))),
+        (Some(at), None) => Ok(at),
+        (None, _) => {
+            let in_library = is_exported.then(|| image::library_function(symbol)).flatten();
+            in_library.ok_or_else(|| {
+                Error::new(format!("no image has the function {name}: make it declare target, or use it in a region"))
+            })
+        }
+    }
+}
+
 impl Backend for Cpu {
     unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
         // SAFETY: the caller's promise.
@@ -88,8 +104,7 @@ impl Backend for Cpu {
 
     fn connect(&self, home: Arc<dyn Home>) {
         let images = self.images.clone();
-        let in_image = move |symbol: &str| images.read().values().find_map(|image| image.function(symbol));
-        self.unified.connect(home, move |symbol| in_image(symbol).or_else(|| image::library_function(symbol)));
+        self.unified.connect(home, move |function| find_function(&images.read(), function));
     }
 
     fn use_streams(&self, streams: [u64; 3]) {

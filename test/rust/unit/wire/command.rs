@@ -43,7 +43,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Address { image: b, name: Bytes(bytes) },
         Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
         Command::Pages { at: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
-        Command::Function { name: Bytes(bytes) },
+        Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
         Command::Taken,
         Command::Refuse { why: Bytes(bytes) },
     ]
@@ -71,7 +71,7 @@ proptest! {
                 | Command::Write { bytes: Bytes(data), .. }
                 | Command::Preload { libraries: Bytes(data) }
                 | Command::Pages { bytes: Bytes(data), .. }
-                | Command::Function { name: Bytes(data) }
+                | Command::Function { name: Bytes(data), .. }
                 | Command::Refuse { why: Bytes(data) } => prop_assert!(len <= COMMAND_MAX + data.len()),
                 _ => prop_assert!(len <= COMMAND_MAX),
             }

@@ -83,8 +83,18 @@ pub(in super::super) fn resolve(address: u64, access: Access) -> Option<u64> {
     }
 }
 
+/// Ends the process if the pager panics: kernels would wait for ever.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 /// Serves faults, for ever. The calling thread is the pager.
 pub(super) fn serve(handle: impl Fn(&Fault) -> Result<u64>) {
+    let _guard = Guard;
     loop {
         let count = COUNT.load(Ordering::Acquire);
         let mut fault = LAST.swap(ptr::null_mut(), Ordering::AcqRel);

@@ -15,7 +15,7 @@ mod source;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
-use crate::device_main::home::Home;
+use crate::device_main::home::{Function, Home};
 use crate::sys::layout;
 use faults::Fault;
 pub(super) use faults::{Access, is_of_program, resolve};
@@ -47,10 +47,13 @@ pub(super) struct Unified {
 
 impl Unified {
     /// Begins to serve faults, if this process has left the program's addresses free. `find` is for calls.
-    pub fn connect(self: &Arc<Unified>, home: Arc<dyn Home>, find: impl Fn(&str) -> Option<u64> + Send + 'static) {
+    pub fn connect(self: &Arc<Unified>, home: Arc<dyn Home>, find: impl Fn(&Function) -> Result<u64> + Send + 'static) {
         if !layout::is_in_window() || self.home.set(home).is_err() {
             return;
         }
+        // A limit of the length of files (`ulimit -f`) is an error then.
+        // SAFETY: ignoring a signal needs no handler.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let unified = self.clone();
         let pager = std::thread::Builder::new().name("pager".into());
         if pager.spawn(move || faults::serve(|fault| unified.handle(fault, &find))).is_ok() {
@@ -66,7 +69,10 @@ impl Unified {
     #[inline]
     pub fn begin(&self) -> Result<()> {
         self.running.fetch_add(1, Ordering::SeqCst);
-        if self.is_used.load(Ordering::SeqCst) { self.renew() } else { Ok(()) }
+        let begun = if self.is_used.load(Ordering::SeqCst) { self.renew() } else { Ok(()) };
+        begun.inspect_err(|_| {
+            self.running.fetch_sub(1, Ordering::SeqCst);
+        })
     }
 
     #[cold]
@@ -112,16 +118,12 @@ impl Unified {
     }
 
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
-    fn handle(&self, fault: &Fault, find: &dyn Fn(&str) -> Option<u64>) -> Result<u64> {
+    fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<u64> {
         let home = &**self.home()?;
         // Also keeps other threads from asking.
         let mut pages = self.pages.lock();
         if fault.access == Access::Call {
-            let symbol = home.function(fault.address)?;
-            return find(&symbol).ok_or_else(|| {
-                let name = crate::base::name::demangled(&symbol);
-                Error::new(format!("no image has the function {name}: make it declare target, or use it in a region"))
-            });
+            return find(&home.function(fault.address)?);
         }
         let all = match &mut *pages {
             Some(pages) => pages,

@@ -145,17 +145,25 @@ impl Pages {
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
-        for range in self.mapped.iter() {
+        for range in self.mapped.iter().collect::<Vec<_>>() {
             let mut end = range.start;
-            self.source.read(home, range.clone(), &mut |at, bytes| {
+            let read = self.source.read(home, range.clone(), &mut |at, bytes| {
                 end = at + bytes.len() as u64;
                 take_over(&self.file, at, bytes)
-            })?;
-            if end < range.end {
-                return Err(Error::new(format!(
-                    "the program has unmapped {end:#x}, which a region that still runs has used"
-                )));
+            });
+            if end == range.end {
+                continue;
             }
+            // The program has unmapped something. If a kernel needs what lies behind that, it is fetched again.
+            let gone = end..range.end;
+            if self.written()?.iter().any(|written| written.start < gone.end && gone.start < written.end) {
+                let unmapped =
+                    format!("the program has unmapped {end:#x}, near what a region has written that still runs");
+                return Err(read.err().unwrap_or(Error::Reported).context(unmapped));
+            }
+            // SAFETY: this object mapped it. A kernel that uses it faults.
+            unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
+            self.mapped.remove(&gone);
         }
         Ok(())
     }
@@ -198,12 +206,10 @@ fn take_over(file: &File, at: u64, bytes: &[u8]) -> Result<()> {
             // SAFETY: the page is mapped.
             let mine = unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
             // What both have changed stays as it was, in the file too, for the program to find the conflict.
-            if [theirs, known].contains(&mine.load(Ordering::Relaxed)) {
+            if mine.load(Ordering::Relaxed) == known {
                 file.write_all_at(&[theirs], at + i as u64)?;
-                if mine.load(Ordering::Relaxed) == known {
-                    // A kernel may write another value at this moment.
-                    let _ = mine.compare_exchange(known, theirs, Ordering::Relaxed, Ordering::Relaxed);
-                }
+                // If the page is a copy. A kernel may write another value at this moment.
+                let _ = mine.compare_exchange(known, theirs, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
     }

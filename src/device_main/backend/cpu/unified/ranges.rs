@@ -18,6 +18,16 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
+    /// Removes the end of a range.
+    pub fn remove(&mut self, tail: &Range<u64>) {
+        if let Some(range) = self.around(tail.start) {
+            self.0.remove(&range.start);
+            if range.start < tail.start {
+                self.0.insert(range.start, tail.start);
+            }
+        }
+    }
+
     /// The range that an address is in.
     pub fn around(&self, address: u64) -> Option<Range<u64>> {
         let (&start, &end) = self.0.range(..=address).next_back()?;

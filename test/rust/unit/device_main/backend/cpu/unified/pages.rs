@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::base::sync::Mutex;
+use crate::device_main::home::Function;
 use crate::wire::reply::{Reply, begin_changed};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +74,7 @@ impl Home for Program {
         pieces.into_iter().try_for_each(|(bytes, at)| piece(at, bytes))
     }
 
-    fn function(&self, _: u64) -> Result<String> {
+    fn function(&self, _: u64) -> Result<Function> {
         unreachable!("no page is a function")
     }
 
@@ -262,7 +263,7 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
             piece(at.wrapping_add(self.0), &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }])
         }
-        fn function(&self, _: u64) -> Result<String> {
+        fn function(&self, _: u64) -> Result<Function> {
             unreachable!("no page is a function")
         }
         fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
