@@ -226,14 +226,21 @@ fn memory_that_the_program_does_not_have_is_refused() {
 }
 
 #[test]
-fn memory_that_vanishes_is_an_error_of_a_refresh() {
+fn memory_that_vanishes_is_forgotten_unless_it_was_written() {
     let program = Program::new(4);
+    let at = |page: u64| program.base + page * PAGE;
     let mut device = Device::new(&program);
-    device.read(program.base);
+    device.read(at(0));
     device.refresh().unwrap();
     program.unmap(2);
+    device.refresh().unwrap();
+    assert!(device.touch(at(2)).is_err());
+    program.set(at(3), 3);
+    assert_eq!((device.read(at(1)), device.read(at(3))), (0, 3));
+    device.write(at(3), 4);
+    program.unmap(3);
     let error = device.refresh().unwrap_err().to_string();
-    assert!(error.contains(&format!("unmapped {:#x}", program.base + 2 * PAGE)), "{error}");
+    assert!(error.contains(&format!("unmapped {:#x}", at(3))), "{error}");
 }
 
 #[test]
