@@ -193,7 +193,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         });
     let waits = (policy, settings.heartbeat);
     let Range { start, end } = layout::WINDOW;
-    let is_unified = settings.unified != settings::Unified::Off;
+    let is_unified = settings.unified != settings::Unified::Off && !layout::is_valgrind();
     let window = is_unified.then(|| Reservation::at(start, end - start).ok()).flatten();
     let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);

@@ -17,6 +17,12 @@ pub(crate) const WINDOW: Range<u64> = 0x2aaa_aaaa_a000..0x4000_0000_0000;
 
 const PAGE: u64 = 4096;
 
+/// True if this process runs under valgrind, which needs memory for every page of a reservation, and has a layout of its
+/// own.
+pub(crate) fn is_valgrind() -> bool {
+    std::env::var("LD_PRELOAD").is_ok_and(|preload| preload.contains("/vgpreload"))
+}
+
 /// True if this process's code, and so all that it maps, is in the window.
 pub(crate) fn is_in_window() -> bool {
     WINDOW.contains(&(is_in_window as *const () as u64))
@@ -26,7 +32,7 @@ pub(crate) fn is_in_window() -> bool {
 /// program as its first argument: the dynamic loader, which the kernel maps with everything else, and a program that it
 /// executes itself it does not. `None` if that can't be done here.
 pub(crate) fn choose_window() -> Option<PathBuf> {
-    if !cfg!(all(target_arch = "x86_64", not(sanitized))) {
+    if !cfg!(all(target_arch = "x86_64", not(sanitized))) || is_valgrind() {
         return None;
     }
     // SAFETY: getauxval has no preconditions.

@@ -269,7 +269,7 @@ fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
             range.start, range.end, outside.start, outside.end
         ));
     }
-    (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v)".into())
+    (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v, valgrind)".into())
 }
 
 /// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.
