@@ -105,6 +105,8 @@ impl Plugin {
         queue: &Arc<Queue>,
     ) -> Result<()> {
         match self.addresses.owner(from as u64) {
+            // SAFETY: the caller's promise; the memory is allocated.
+            None if self.is_host_memory(to.1, len) => unsafe { self.copy_here(queue, to.1 as *mut u8, from, len) },
             // SAFETY: the caller's promise.
             None => unsafe { to.0.memory.submit(queue, to.1, from, len) },
             Some(owner) => self.copy((&self.devices[owner], from as u64), to, len, queue),
@@ -124,10 +126,35 @@ impl Plugin {
         queue: &Arc<Queue>,
     ) -> Result<()> {
         match self.addresses.owner(to as u64) {
+            // SAFETY: the caller's promise; the memory is allocated.
+            None if self.is_host_memory(from.1, len) => unsafe { self.copy_here(queue, to, from.1 as *const u8, len) },
             // SAFETY: the caller's promise.
             None => unsafe { from.0.memory.retrieve(queue, to, from.1, len) },
             Some(owner) => self.copy(from, (&self.devices[owner], to as u64), len, queue),
         }
+    }
+
+    /// True if a range was allocated by [`Plugin::alloc_host`].
+    #[inline]
+    fn is_host_memory(&self, at: u64, len: u64) -> bool {
+        // Most programs allocate none.
+        unified::is_required()
+            && self.host_memory.lock().iter().any(|(&start, layout)| {
+                let start = start as u64;
+                start <= at && at.saturating_add(len) <= start + layout.size() as u64
+            })
+    }
+
+    /// Copies within this process, after the earlier operations of the queue.
+    ///
+    /// # Safety
+    /// Both ranges are valid.
+    unsafe fn copy_here(&self, queue: &Arc<Queue>, to: *mut u8, from: *const u8, len: u64) -> Result<()> {
+        self.devices[queue.port()].queues.flush(queue)?;
+        self.engine.wait(queue)?;
+        // SAFETY: the caller's promise; they may overlap.
+        unsafe { std::ptr::copy(from, to, len as usize) };
+        Ok(())
     }
 
     /// Copies between devices; `queue` may be a queue of either.

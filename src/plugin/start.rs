@@ -231,11 +231,15 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     Ok(Plugin::new(engine.clone(), addresses.clone(), devices, trace))
 }
 
+/// True if the program uses LLVM's Offload API.
+pub(crate) fn uses_offload_api() -> bool {
+    // SAFETY: the name is a C string.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null()
+}
+
 /// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
 /// order their own work by what they wait for, and what the kernels of an accelerator do can't be seen.
 fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
-    // SAFETY: the name is a C string.
-    let uses_offload_api = || !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null();
     let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
     let ineffective = match settings.asynchronous {
         false => return false,

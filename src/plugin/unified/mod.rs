@@ -54,6 +54,12 @@ fn requires_it() -> bool {
     requires(process::EXECUTABLE.as_ref()) || loaded_libraries().values().any(|path| requires(path))
 }
 
+/// True after [`require`].
+#[inline]
+pub(super) fn is_required() -> bool {
+    REQUIRED.load(Ordering::Relaxed)
+}
+
 /// What a device asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
