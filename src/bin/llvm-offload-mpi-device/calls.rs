@@ -9,23 +9,48 @@ use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
-/// Defines functions that prepare their arguments and call the system's functions of their names.
-macro_rules! replace {
-    ($( fn $name:ident($($arg:ident: $Type:ty),*) $(-> $Result:ty)? { $($prepare:tt)* } )+) => { $(
-        #[unsafe(no_mangle)]
-        #[allow(unused_mut, reason = "some arguments are replaced")]
-        unsafe extern "C" fn $name($(mut $arg: $Type),*) $(-> $Result)? {
-            type Function = unsafe extern "C" fn($($Type),*) $(-> $Result)?;
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
-            // SAFETY: the system's function has this type; the caller's promise, and buffers are as long as the call
-            // says.
-            unsafe {
-                $($prepare)*
-                let name = const { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
-                std::mem::transmute::<usize, Function>(next(&NEXT, name))($($arg),*)
+/// A function's name as a C string.
+macro_rules! name {
+    ($name:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("it has one NUL byte, its last"),
             }
         }
-    )+ };
+    };
+}
+
+/// Defines functions that prepare their arguments and call the system's functions of their names.
+macro_rules! replace {
+    ($( fn $name:ident($($arg:ident: $Type:ty),* $(,)?) $(-> $Result:ty)? { $($prepare:tt)* } )+) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[allow(unused_mut, reason = "some arguments are replaced")]
+            unsafe extern "C" fn $name($(mut $arg: $Type),*) $(-> $Result)? {
+                type Function = unsafe extern "C" fn($($Type),*) $(-> $Result)?;
+                // SAFETY: the system's function has this type; the caller's promise, and buffers are as long as the
+                // call says.
+                unsafe {
+                    $($prepare)*
+                    std::mem::transmute::<usize, Function>(next(&system::$name, name!($name)))($($arg),*)
+                }
+            }
+        )+
+
+        /// The system's functions.
+        #[allow(non_upper_case_globals, reason = "they have the functions' names")]
+        mod system {
+            use super::{AtomicUsize, CStr, next};
+
+            $( pub static $name: AtomicUsize = AtomicUsize::new(0); )+
+
+            /// Finds all of them.
+            pub fn find() {
+                $( next(&$name, name!($name)); )+
+            }
+        }
+    };
 }
 
 replace! {
@@ -144,7 +169,8 @@ global_asm!(
 static FPRINTF: AtomicUsize = AtomicUsize::new(0);
 static FPRINTF_CHK: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds the functions that have no other occasion to, before any library's constructor can call them.
+/// Finds the system's functions before any library's constructor runs. Later a thread could hold the dynamic loader's lock
+/// for ever: in a constructor that crashes.
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static FIND: extern "C" fn() = find;
@@ -154,6 +180,7 @@ extern "C" fn find() {
         fn fprintf();
         fn __fprintf_chk();
     }
+    system::find();
     next(&FPRINTF, c"fprintf");
     next(&FPRINTF_CHK, c"__fprintf_chk");
     // Keeps the linker from dropping them.
