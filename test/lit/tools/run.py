@@ -30,6 +30,15 @@ import uuid
 MARK = "OMPTARGET_TEST_JOB"
 
 
+def executable(pid):
+    """What a process executes; if that is the dynamic loader, as in devices, what that executes."""
+    path = os.readlink("/proc/%s/exe" % pid)
+    if not os.path.basename(path).startswith("ld-"):
+        return path
+    with open("/proc/%s/cmdline" % pid) as file:
+        return (file.read().split("\0") + [path])[1] or path
+
+
 def processes(token):
     """The processes of this job as {pid: path of the executable}."""
     mark = (MARK + "=" + token).encode()
@@ -38,7 +47,7 @@ def processes(token):
         try:
             with open("/proc/%s/environ" % pid, "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    found[int(pid)] = os.readlink("/proc/%s/exe" % pid)
+                    found[int(pid)] = executable(pid)
         except OSError:
             pass  # it has ended, or is not ours
     return found
