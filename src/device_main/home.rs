@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-/// Answers that have arrived, and who waits for them.
+/// The answers that have arrived, and the thread that waits for them.
 #[derive(Default)]
 pub(super) struct Answers {
     arrived: Mutex<VecDeque<Answer>, { order::LEAF }>,

@@ -27,7 +27,7 @@ const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::
 /// Those of them that terminate it.
 const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// How a device executes its program anew.
+/// How a device executes its own program again.
 pub(super) enum Anew {
     AsIs,
     /// With another [`layout`].

@@ -33,8 +33,8 @@ wire_format! {
     }
 }
 
-/// Changes of the program's memory: for each an address, a length, so many new bytes, and the bytes that were there
-/// when the region fetched them.
+/// Changes of the program's memory. Each has an address, a length, the new bytes, and the old bytes, which the region
+/// fetched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Changes<'a>(pub &'a [u8]);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A program with images for several accelerators and for processors: a device gets the one that it executes, wherever that
-// stands among them. If there is none, the error names both architectures. (The images are copies of one that processors
+// is one of them. If no image fits, the error names both architectures. (The images are copies of one that processors
 // execute, and claim to be for CUDA; so do the driver and the stand-in.)
 //
 // REQUIRES: llvm16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Memory that the program itself can't use is none for a region either: each access ends the program with one error that
+// A region can't use memory that the program itself can't use: each access ends the program with one error that
 // names kernel, device, host and address, and nothing of the region's changes arrives.
 //
 // RUN: %clang -D_GNU_SOURCE %s -o %t
