@@ -78,12 +78,6 @@ fn start_afresh(board: &fs::File, in_window: bool) {
         };
         if command.get_program() != executable {
             command.arg(executable);
-            // PMIx 5 shares memory at an address that the launcher chooses: the middle of its largest gap, where the
-            // window begins. A process may do without (PMIX_GDS_MODULE is what the launcher offers).
-            let is_offered = std::env::var("PMIX_GDS_MODULE").is_ok_and(|modules| modules.contains("shmem"));
-            if is_offered && std::env::var_os("PMIX_MCA_gds").is_none() {
-                command.env("PMIX_MCA_gds", "hash");
-            }
         } else if let Some(name) = std::env::args_os().next() {
             command.arg0(name);
         }
