@@ -23,6 +23,12 @@ pub(crate) fn is_valgrind() -> bool {
     std::env::var("LD_PRELOAD").is_ok_and(|preload| preload.contains("/vgpreload"))
 }
 
+/// True if the launcher lets all processes of the job share memory at one address, which it finds in the middle of its
+/// largest gap: in the window. Open MPI 5's does, with PMIx 5 (gds/shmem2). A process that can't map it does not start.
+fn has_launchers_memory() -> bool {
+    std::env::var("PMIX_GDS_MODULE").is_ok_and(|modules| modules.contains("shmem"))
+}
+
 /// True if this process's code, and so all that it maps, is in the window.
 pub(crate) fn is_in_window() -> bool {
     WINDOW.contains(&(is_in_window as *const () as u64))
@@ -32,7 +38,7 @@ pub(crate) fn is_in_window() -> bool {
 /// program as its first argument: the dynamic loader, which the kernel maps with everything else, and a program that it
 /// executes itself it does not. `None` if that can't be done here.
 pub(crate) fn choose_window() -> Option<PathBuf> {
-    if !cfg!(all(target_arch = "x86_64", not(sanitized))) || is_valgrind() {
+    if !cfg!(all(target_arch = "x86_64", not(sanitized))) || is_valgrind() || has_launchers_memory() {
         return None;
     }
     // SAFETY: getauxval has no preconditions.

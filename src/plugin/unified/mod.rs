@@ -259,8 +259,8 @@ fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
                     "worker processes (OMPTARGET_MPI_DEVICES_PER_RANK, OMPTARGET_MPI_SPARES) can't"
                 }
                 Backend::Cpu => {
-                    "the device could not keep the program's addresses free of its own memory, or \
-                                 OMPTARGET_MPI_UNIFIED=off is set for it"
+                    "the device could not keep the program's addresses free of its own memory (it can't with Open MPI 5), or \
+                     OMPTARGET_MPI_UNIFIED=off is set for it"
                 }
             }
             .into(),
