@@ -113,13 +113,13 @@ impl Unified {
         }
     }
 
-    /// Fails if regions may not use the program's memory.
-    fn check(&self) -> Result<()> {
+    /// Fails if regions of a device may not use the program's memory.
+    fn check(&self, device: usize) -> Result<()> {
         if self.mode == settings::Unified::Auto && !self.is_on() && requires_it() {
             require();
         }
         // The error that follows explains the address.
-        if self.is_on() { Ok(()) } else { Err(Error::new("")) }
+        if self.is_on() { self.check_device(device) } else { Err(Error::new("")) }
     }
 
     pub(super) fn ask(&self, port: usize, request: Request) {
@@ -138,7 +138,7 @@ impl Unified {
         self.is_asked.store(false, Ordering::Release);
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
-            let answered = self.check().and_then(|()| match request {
+            let answered = self.check(port).and_then(|()| match request {
                 Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
                 Request::TakeOver { seq, at, len, new, old } => {
                     self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
@@ -159,7 +159,7 @@ impl Unified {
 
     /// Takes over what a kernel of a device has changed.
     pub(super) fn take_over(&self, ports: &Ports, port: usize, mut changes: Changes<'_>) -> Result<()> {
-        self.check()?;
+        self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
             result = result.and(self.take_over_range(ports, port, (at, new, old)));
