@@ -130,7 +130,8 @@ impl<B: Backend> Interpreter<B> {
             message.settle();
         }
         if output.is_pending() {
-            output.send(host, OUTPUT_BEFORE_REPLY, &drive);
+            // It waits while the host is behind.
+            pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
         let reply = work.take_reply();
         // The record must exist before the host can ask for the trace, which it does after the reply.

@@ -10,7 +10,8 @@
 //! that loads libomp. More roots than necessary are a lasting cost: once libomp knows more threads than there are
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
-//! and the receiver passes it on, at the latest with the next kernel.
+//! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only while neither that
+//! thread nor a receiver that passes the token on to it can.
 
 use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
@@ -52,6 +53,8 @@ pub(super) struct Pool {
     watched: AtomicBool,
     /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
+    /// The slot of the receiver.
+    receiver: AtomicUsize,
     /// Threads that have lost the token: in long actions, or they want it back.
     away: AtomicUsize,
     /// A message that goes to another thread with the token.
@@ -162,6 +165,9 @@ fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
         let others_stay = |n: usize| (n > 1).then(|| n - 1);
         pool.idle_threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
     };
+    if !pool.has_work_for_idle() {
+        return None;
+    }
     let work = pool.next()?;
     if leave() || (add_thread(server) && leave()) {
         return Some(work);
@@ -179,6 +185,7 @@ impl Pool {
         self.threads.store(1, Ordering::Relaxed);
         self.begun.store(1, Ordering::Relaxed);
         self.home.store(0, Ordering::Relaxed);
+        self.receiver.store(0, Ordering::Relaxed);
         Me::new(0, true)
     }
 
@@ -201,6 +208,11 @@ impl Pool {
         }
     }
 
+    /// The calling thread has become the receiver.
+    pub fn begin_receiving(&self, me: &Me) {
+        self.receiver.store(me.slot, Ordering::Relaxed);
+    }
+
     #[cold]
     fn take_back(&self, me: &mut Me) {
         let is_home = self.home.load(Ordering::Relaxed) == me.slot;
@@ -210,6 +222,9 @@ impl Pool {
             self.token.take_offered()
         });
         (me.was_long, me.wants) = (me.receiving, is_home && !me.receiving);
+        if me.receiving {
+            self.begin_receiving(me);
+        }
         if !me.wants {
             self.away.fetch_sub(1, Ordering::Relaxed);
         }
@@ -231,6 +246,11 @@ impl Pool {
         me.receiving = (me.claims || self.token.claim()) && self.token.end_claim(|looks| looks < most());
         (me.was_long, me.wants, me.claims) = (me.receiving, false, false);
         self.away.fetch_sub(1, Ordering::Relaxed);
+        if !me.receiving {
+            // This thread takes one of the messages that were left to it. The receiver, which has not been able to pass
+            // on the token, is not asleep.
+            let _ = self.hand_out();
+        }
         me.receiving
     }
 
@@ -279,7 +299,7 @@ impl Pool {
 
     fn rest(&self) {
         self.resting.lock().push(std::thread::current());
-        if self.none_ready() && self.watched.load(Ordering::Acquire) {
+        if !self.has_work_for_idle() && self.watched.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_millis(100));
         }
         let id = std::thread::current().id();
@@ -298,7 +318,7 @@ impl Pool {
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
-            if !self.none_ready() && self.idle_threads.load(Ordering::Relaxed) > 1 {
+            if self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1 {
                 return false;
             }
             let state = self.token.look();
@@ -307,7 +327,7 @@ impl Pool {
             } else if self.take_over(state) {
                 return true;
             } else if since.is_none_or(|since| since.elapsed() > REST) {
-                self.token.rest(state, || self.none_ready());
+                self.token.rest(state, || !self.has_work_for_idle());
                 continue;
             }
             std::thread::sleep(PERIOD);
@@ -327,12 +347,14 @@ impl Pool {
         taken
     }
 
-    /// Wakes idle threads if messages are ready.
-    pub fn hand_out(&self) {
-        if !self.none_ready() {
+    /// Wakes idle threads if messages are ready for them. True if any are ready: the receiver, which may sleep, must look.
+    #[must_use]
+    pub fn hand_out(&self) -> bool {
+        if self.has_work_for_idle() {
             self.wake_one();
             self.token.wake_watcher();
         }
+        !self.none_ready()
     }
 
     #[inline]
@@ -341,6 +363,18 @@ impl Pool {
             return None;
         }
         self.with_ready(VecDeque::pop_front)
+    }
+
+    /// True if a message is ready that an idle thread may take.
+    fn has_work_for_idle(&self) -> bool {
+        !self.none_ready() && !self.is_left_to_receiver()
+    }
+
+    /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran: the
+    /// receiver has run it and is not busy, or it passes the token on to the thread that has.
+    fn is_left_to_receiver(&self) -> bool {
+        let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed);
+        self.is_claimed() || (is_home && !ReceiverToken::is_long(self.token.look()))
     }
 
     fn none_ready(&self) -> bool {

@@ -109,14 +109,15 @@ impl ReceiverToken {
     fn withdraw(&self) -> bool {
         let mut heir = self.heir.lock();
         let mine = heir.take_if(|heir| heir.id() == current().id()).is_some();
-        self.is_claimed.store(heir.is_some(), Ordering::Relaxed);
+        // SeqCst pairs with `rest`: the watching thread leaves work to the one that claims the token.
+        self.is_claimed.store(heir.is_some(), Ordering::SeqCst);
         mine
     }
 
     /// True if a thread claims the token.
     #[inline]
     pub fn is_claimed(&self) -> bool {
-        self.is_claimed.load(Ordering::Relaxed)
+        self.is_claimed.load(Ordering::SeqCst)
     }
 
     /// The owner passes the token on to the thread that claims it; true on success.

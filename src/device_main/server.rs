@@ -119,7 +119,11 @@ impl<B: Backend> Server<B> {
         loop {
             let (progress, arrived) = self.drive();
             arrived.into_iter().for_each(|work| pool.push(work));
-            pool.hand_out();
+            if pool.hand_out()
+                && let Some(doorbell) = self.parts.host.link().doorbells().mine()
+            {
+                doorbell.ring();
+            }
             if progress != Progress::Made {
                 return;
             }
@@ -298,6 +302,7 @@ impl<B: Backend> Serve for Server<B> {
 
     fn receive(self: &Arc<Self>, me: &mut Me) {
         let Parts { host, backend, loader, pool, .. } = &*self.parts;
+        pool.begin_receiving(me);
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
         let mut looks = 0u32;

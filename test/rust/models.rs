@@ -326,12 +326,17 @@ impl Threads {
         });
     }
 
+    /// True if something is ready for a thread that does not claim the token.
+    fn has_work(&self) -> bool {
+        self.ready.load(Ordering::SeqCst) != 0 && !self.token.is_claimed()
+    }
+
     /// Runs the watching thread until it receives (true) or finds work.
     fn watch(&self) -> bool {
         self.token.begin_watch();
         let mut last = 0;
         loop {
-            if self.ready.load(Ordering::SeqCst) != 0 {
+            if self.has_work() {
                 return false;
             }
             let role = self.token.look();
@@ -340,7 +345,7 @@ impl Threads {
             } else if self.token.take_over(role) {
                 return true;
             } else {
-                self.token.rest(role, || self.ready.load(Ordering::SeqCst) == 0);
+                self.token.rest(role, || !self.has_work());
             }
             thread::yield_now();
         }
@@ -483,6 +488,21 @@ fn what_is_ready_does_not_wait_for_a_watcher_that_rests() {
         let watching = threads.clone();
         let watcher = thread::spawn(move || assert!(!watching.watch()));
         threads.ready.store(1, Ordering::SeqCst);
+        threads.token.wake_watcher();
+        watcher.join().unwrap();
+    });
+}
+
+/// Work that is left to the thread that claims the token wakes the watching one if that thread gives up.
+#[test]
+fn what_is_left_to_a_claim_does_not_wait_when_the_claim_ends() {
+    check(4, || {
+        let threads = Arc::new(Threads::default());
+        assert!(threads.token.claim());
+        threads.ready.store(1, Ordering::SeqCst);
+        let watching = threads.clone();
+        let watcher = thread::spawn(move || assert!(!watching.watch()));
+        assert!(!threads.token.end_claim(|_| false));
         threads.token.wake_watcher();
         watcher.join().unwrap();
     });
