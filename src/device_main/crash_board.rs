@@ -15,6 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 pub(crate) const IMAGE_CODE: u64 = 1;
 /// In place of a kernel: a libomptarget, which an accelerator's device calls.
 pub(crate) const RUNTIME_CODE: u64 = 2;
+/// In place of a kernel: a copy to or from an accelerator, outside of a launch.
+pub(crate) const COPY_CODE: u64 = 3;
+/// The last number that stands in place of a kernel.
+pub(crate) const LAST_CODE: u64 = COPY_CODE;
 /// Bytes of the address and the length before each name.
 const HEAD: usize = 12;
 
@@ -76,7 +80,7 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
-    /// The kernel that the thread of a slot runs, or [`IMAGE_CODE`] or [`RUNTIME_CODE`].
+    /// The kernel that the thread of a slot runs, or what stands in place of one.
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {
         &self.kernels[slot].0
@@ -126,7 +130,7 @@ impl CrashBoard {
     }
 
     fn kernels(&self) -> impl Iterator<Item = u64> {
-        self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k > RUNTIME_CODE)
+        self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k > LAST_CODE)
     }
 
     /// The users' names of the running kernels, without repetition. For use after the device has exited.

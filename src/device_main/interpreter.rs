@@ -4,19 +4,19 @@
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
 use super::backend::{Backend, Copied, Entry, Launch, Wish};
+use super::crash_board::COPY_CODE;
 use super::host::park;
 use super::output;
 use super::parts::Parts;
 use super::pending_image::PendingImage;
 use super::pool::Me;
 use super::schedule::{Item as _, Schedule};
-use super::trace::MessageTrace;
 use super::transfer::Transfer;
 use super::work::{LONG_COPY, Running, Work};
 use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
-use crate::wire::command::{Command, Commands, Head};
+use crate::wire::command::{Command, Commands};
 use crate::wire::record::Kind;
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
@@ -162,14 +162,14 @@ impl<B: Backend> Interpreter<B> {
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
         }
+        if B::GATHERS && work.copies.is_some() {
+            work = self.settle_writes(me, work)?;
+        }
         let w = &mut *work;
         let message = w.head.seq;
-        if B::GATHERS && w.copies.is_some() {
-            self.settle_writes(me, w)?;
-        }
         let mut rest = Commands::resume(&w.message, w.position);
         let command = rest.take()?;
-        w.position = rest.position(&w.message);
+        let start = std::mem::replace(&mut w.position, rest.position(&w.message));
         if let (Some(message), Some(command)) = (&mut w.trace, &command) {
             message.take_up(trace, command);
         }
@@ -179,7 +179,12 @@ impl<B: Backend> Interpreter<B> {
                 return Transfer::new(&self.parts, work, (rank, tag)).receive(to, len).map(|()| Step::Away);
             }
             Some(Command::Send { from, len, rank, tag }) => {
-                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len).map(|()| Step::Away);
+                let (bytes, work) = if B::GATHERS && w.failure.is_none() {
+                    self.read_ahead(me, work, (start, from, len))
+                } else {
+                    (None, work)
+                };
+                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, bytes).map(|()| Step::Away);
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
                 let pending = PendingImage::new(len, libraries)?;
@@ -193,6 +198,9 @@ impl<B: Backend> Interpreter<B> {
             }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
             Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
+                if B::GATHERS {
+                    return Ok(self.read(me, work, from, len as usize));
+                }
                 backend.read(from, len as usize, &mut w.reply)
             }
             Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
@@ -219,7 +227,7 @@ impl<B: Backend> Interpreter<B> {
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
             Some(Command::Redirect { from, to }) => backend.redirect(from, to),
-            Some(Command::Copy { to, from, len }) => self.copy(me, (to, from, len), w.head, &mut w.trace),
+            Some(Command::Copy { to, from, len }) => return Ok(self.copy(me, work, (to, from, len))),
             Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
                 let (taken, libraries) = (taken.iter().collect(), libraries.to_vec());
                 return Ok(self.obtain(me, work, &Wish { len, exact, taken }, &libraries));
@@ -239,21 +247,63 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Copies within the device.
-    fn copy(
-        &self,
-        me: &mut Me,
-        (to, from, len): (u64, u64, u64),
-        head: Head,
-        message: &mut Option<Box<MessageTrace>>,
-    ) -> Result<()> {
+    fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Step {
         let Parts { backend, pool, trace, .. } = &*self.parts;
-        let begin = message.as_mut().map(|message| message.start());
+        let begin = work.trace.as_mut().map(|message| message.start());
         let copy = || backend.copy(to, from, len);
-        if len < LONG_COPY { copy() } else { pool.long(me, copy) }?;
-        if let (Some(message), Some(begin)) = (message, begin) {
+        if B::GATHERS {
+            (_, work) = self.attempt(me, work, copy);
+        } else if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
+            work.fail_with(&e);
+        }
+        let (head, is_sound) = (work.head, work.failure.is_none());
+        if let (Some(message), Some(begin)) = (&mut work.trace, begin.filter(|_| is_sound)) {
             message.copied(trace, head, len, begin);
         }
-        Ok(())
+        Step::Next(work)
+    }
+
+    /// Reads memory of an accelerator.
+    fn read(&self, me: &mut Me, work: Box<Work>, from: u64, len: usize) -> Step {
+        let mut bytes = Vec::new();
+        let read = || self.parts.backend.read(from, len, &mut bytes).map(|()| bytes);
+        let (bytes, mut work) = self.attempt(me, work, read);
+        bytes.into_iter().for_each(|bytes| work.reply.extend_from_slice(&bytes));
+        Step::Next(work)
+    }
+
+    /// Reads memory of an accelerator, to be sent by the command that begins at `start` in the message. After a fault,
+    /// another thread takes that command up again, since the other side waits for its data.
+    fn read_ahead(
+        &self,
+        me: &mut Me,
+        mut work: Box<Work>,
+        (start, from, len): (usize, u64, u64),
+    ) -> (Option<Vec<u8>>, Box<Work>) {
+        let end = std::mem::replace(&mut work.position, start);
+        let mut bytes = self.parts.staging.take(0);
+        let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
+        let (bytes, mut work) = self.attempt(me, work, read);
+        work.position = end;
+        (bytes, work)
+    }
+
+    /// Makes a copy to or from an accelerator. That may take long, and may end in a fault, like a kernel. If there is no
+    /// result, the message has failed.
+    fn attempt<R>(&self, me: &mut Me, work: Box<Work>, copy: impl FnOnce() -> Result<R>) -> (Option<R>, Box<Work>) {
+        let (outcome, _, mut work) = self.run(me, work, COPY_CODE, copy);
+        let result = match outcome {
+            Some(Ok(result)) => Some(result),
+            Some(Err(e)) => {
+                work.fail_with(&e);
+                None
+            }
+            None => {
+                self.parts.backend.fault().into_iter().for_each(|fault| work.fail(fault.failure.clone()));
+                None
+            }
+        };
+        (result, work)
     }
 
     /// Prepares for an image of an accelerator, or looks up an entry of one. No other command is left.
@@ -314,20 +364,18 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Makes the collected writes, unless the next command may take them along.
-    fn settle_writes(&self, me: &mut Me, work: &mut Work) -> Result<()> {
+    fn settle_writes(&self, me: &mut Me, mut work: Box<Work>) -> Result<Box<Work>> {
         let next = Commands::resume(&work.message, work.position).take()?;
         if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
-            return Ok(());
+            return Ok(work);
         }
-        let Some(copies) = work.copies.take().filter(|_| work.failure.is_none()) else { return Ok(()) };
-        let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
-        let write_all = || copies.writes.iter().try_for_each(write);
-        let is_long = copies.bytes.len() as u64 >= LONG_COPY;
-        if let Err(e) = if is_long { self.parts.pool.long(me, write_all) } else { write_all() } {
-            work.fail_with(&e);
+        let Some(copies) = work.copies.take() else { return Ok(work) };
+        if work.failure.is_none() {
+            let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
+            (_, work) = self.attempt(me, work, || copies.writes.iter().try_for_each(write));
         }
         self.parts.staging.give(copies.bytes);
-        Ok(())
+        Ok(work)
     }
 
     /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
@@ -362,7 +410,8 @@ impl<B: Backend> Interpreter<B> {
         Ok(Step::Next(work))
     }
 
-    /// Runs a kernel, or [`Backend::LOADS_AS`], as a part of a message; if it crashes, another thread fails the message.
+    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another thread
+    /// fails the message.
     /// Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
     fn run<R>(
         &self,

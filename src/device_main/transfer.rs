@@ -52,17 +52,17 @@ impl<'a, B: Backend> Transfer<'a, B> {
         link.receive_bulk(peer, span, Completion::Write(self.moving, to, bytes))
     }
 
-    /// Sends from an address. A failed message reports to its peer that there is no data.
-    pub fn send(mut self, from: u64, len: u64) -> Result<()> {
+    /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no data.
+    pub fn send(mut self, from: u64, len: u64, bytes: Option<Vec<u8>>) -> Result<()> {
         let (peer, link) = (self.begin(Kind::Send, len), self.parts.host.link());
-        let (mut bytes, mut at) = (Vec::new(), None);
-        if self.moving.work.failure.is_none() {
+        let mut bytes = bytes.unwrap_or_default();
+        let mut at = (!bytes.is_empty()).then_some(bytes.as_mut_ptr());
+        if at.is_none() && self.moving.work.failure.is_none() {
             at = self.parts.backend.direct(from, len);
-            if at.is_none() {
-                bytes = self.parts.staging.take(0);
-                if let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes) {
-                    self.moving.work.fail_with(&e);
-                }
+            if at.is_none()
+                && let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes)
+            {
+                self.moving.work.fail_with(&e);
             }
         }
         if self.moving.work.failure.is_some() {

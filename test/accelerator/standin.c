@@ -8,7 +8,9 @@
 // - every synchronization takes 20 us;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
 //   the last launch asked for;
-// - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one);
+// - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
+//   names ends the process, as plugins do if the driver reports a fatal error;
+// - the call that STANDIN_AWAIT names waits for the next launch;
 // - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2);
 // - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64).
 #define _GNU_SOURCE
@@ -81,16 +83,33 @@ static uint64_t *counts(void) {
   return all && all != MAP_FAILED ? all : none;
 }
 
+/// True if the variable names the call, or the n-th one if that is what this is.
+static int is_named(const char *variable, const char *name, uint64_t n) {
+  const char *value = getenv(variable);
+  size_t len = strlen(name);
+  if (!value || strncmp(value, name, len) || (value[len] && value[len] != ':'))
+    return 0;
+  return !value[len] || strtoull(value + len + 1, NULL, 10) == n;
+}
+
 /// Counts a call; true if it is to fail.
 static int call(enum Count which, const char *name) {
   uint64_t n = __atomic_add_fetch(&counts()[which], 1, __ATOMIC_RELAXED);
-  const char *fail = getenv("STANDIN_FAIL");
-  size_t len = strlen(name);
-  if (!fail || strncmp(fail, name, len) || (fail[len] && fail[len] != ':'))
+  if (is_named("STANDIN_AWAIT", name, n)) {
+    uint64_t launches = __atomic_load_n(&counts()[LAUNCH], __ATOMIC_RELAXED);
+    while (__atomic_load_n(&counts()[LAUNCH], __ATOMIC_RELAXED) == launches)
+      usleep(100);
+  }
+  // In two pieces, as plugins do.
+  if (is_named("STANDIN_ABORT", name, n)) {
+    fprintf(stderr, "\"PluginInterface\" error: ");
+    fprintf(stderr, "%s ends the process, as the test asked\n", name);
+    abort();
+  }
+  if (!is_named("STANDIN_FAIL", name, n))
     return 0;
-  if (fail[len] && strtoull(fail + len + 1, NULL, 10) != n)
-    return 0;
-  fprintf(stderr, "Standin error: %s fails, as the test asked\n", name);
+  fprintf(stderr, "\"PluginInterface\" error: ");
+  fprintf(stderr, "%s fails, as the test asked\n", name);
   return 1;
 }
 
@@ -131,7 +150,7 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
   int is_written = write(file, image->start, size) == (ssize_t)size && pwrite(file, &machine, 1, MACHINE) == 1;
   void *library = is_written ? dlopen(path, RTLD_NOW) : NULL;
   if (!library) {
-    fprintf(stderr, "Standin error: %s\n", dlerror());
+    fprintf(stderr, "\"PluginInterface\" error: %s\n", dlerror());
     return NULL;
   }
   size_t n = image->entries_end - image->entries;
@@ -142,7 +161,7 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
     table->entries[i] = image->entries[i];
     table->entries[i].addr = dlsym(library, image->entries[i].name);
     if (!table->entries[i].addr) {
-      fprintf(stderr, "Standin error: no %s\n", image->entries[i].name);
+      fprintf(stderr, "\"PluginInterface\" error: no %s\n", image->entries[i].name);
       return NULL;
     }
   }

@@ -11,7 +11,7 @@ use super::unified::{self, Access};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
-use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE, RUNTIME_CODE};
+use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, RUNTIME_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -131,7 +131,7 @@ pub(crate) fn leave(slot: usize) {
 pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > RUNTIME_CODE && ran(slot) > longest) {
+    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > LAST_CODE && ran(slot) > longest) {
         claim(slot, false, || Cause::Timeout(limit));
     }
 }
@@ -155,6 +155,7 @@ fn describe(record: &Record) -> Failure {
         0 => (0, format!("a thread that a kernel had started crashed: {text}")),
         IMAGE_CODE => (0, format!("a constructor or destructor of the program's image failed: {text}")),
         RUNTIME_CODE => (0, format!("the accelerator's libomptarget, or an image that it loaded, failed: {text}")),
+        COPY_CODE => (0, format!("a copy to or from the accelerator failed: {text}")),
         kernel => (kernel, text),
     };
     let signal = if let Cause::Signal(signal) = &record.cause { signal.number as u32 } else { 0 };

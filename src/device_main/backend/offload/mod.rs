@@ -306,13 +306,21 @@ impl Backend for Offload {
 
     const LOADS_AS: u64 = RUNTIME_CODE;
 
-    /// With what libomptarget has printed, which ends the process itself if something fails.
+    /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {
         static FAILURE: OnceLock<Failure> = OnceLock::new();
         let fault = crash::fault()?;
         let failure = FAILURE.get_or_init(|| {
-            let text = fault.failure.text.clone() + &said::lately();
-            Failure { text, ..fault.failure.clone() }
+            let (mut failure, said) = (fault.failure.clone(), said::lately());
+            if let Some(runtime) = self.runtime.get() {
+                failure.text = format!("{}: {}", runtime.name(), failure.text);
+            }
+            if !said.is_empty() {
+                failure.text += &said;
+                // What the host knows about an address would follow libomptarget's words.
+                failure.address = 0;
+            }
+            failure
         });
         Some(Fault { failure, ..fault })
     }
