@@ -167,9 +167,7 @@ impl Images {
         if HEAD_LEN + COMMAND_MAX + longest > MESSAGE_MAX {
             return Err(Error::new(format!("a symbol with a name of {longest} bytes is more than a message holds")));
         }
-        let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
-        let avoid = Command::Avoid { taken: Ranges::of(&taken) };
-        engine.reserve(queue, &mut queue.open(), COMMAND_MAX + taken.len(), 0)?.push(avoid);
+        self.avoid(queue)?;
         for e in entries {
             let (bytes, open) = (Bytes(e.name.as_bytes()), &mut *queue.open());
             let batch = engine.reserve(queue, open, COMMAND_MAX + e.name.len(), 0)?;
@@ -190,9 +188,18 @@ impl Images {
                 Err(e) => last = e,
             }
             debug!("{name} has globals where the program or another device has something ({last})");
+            self.avoid(queue)?;
             self.queues.ask(queue, Command::Move { image: id }, &mut [0; 8])?;
         }
         Err(last.context(format_args!("{name} has an image's globals only at addresses that are in use in this job")))
+    }
+
+    /// Has an accelerator's device keep the addresses free that the program and other devices have now.
+    fn avoid(&self, queue: &Arc<Queue>) -> Result<()> {
+        let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
+        let avoid = Command::Avoid { taken: Ranges::of(&taken) };
+        self.queues.engine.reserve(queue, &mut queue.open(), COMMAND_MAX + taken.len(), 0)?.push(avoid);
+        Ok(())
     }
 
     /// The symbols of an image that an accelerator has loaded.

@@ -23,22 +23,29 @@ pub(super) struct Arena {
     pub range: Range<u64>,
 }
 
-/// Addresses that this process keeps free, because they have another use in the job.
+/// Addresses that this process keeps free, because they have another use in the job: the ranges that it has reserved
+/// as a whole.
 #[derive(Default)]
 pub(super) struct Avoided(HashSet<(u64, u64)>);
 
 impl Avoided {
     /// Reserves what is free of these addresses, so that the loader takes none of them, nor the driver, if they are
-    /// addresses of processes to it.
+    /// addresses of processes to it. This process may have something in a range, and may unmap it later: then the next
+    /// call reserves what has become free.
     pub fn add(&mut self, taken: impl Iterator<Item = Range<u64>>) {
-        let new: Vec<_> = taken.filter(|range| self.0.insert((range.start, range.end))).collect();
-        if new.is_empty() {
+        let reserve = |range: &Range<u64>| mapping::map_at(range.start, range.end - range.start, libc::PROT_NONE, None);
+        let is_in_use = |range: &Range<u64>| {
+            let name = (range.start, range.end);
+            !self.0.contains(&name) && (reserve(range).is_err() || !self.0.insert(name))
+        };
+        let in_use: Vec<_> = taken.filter(is_in_use).collect();
+        if in_use.is_empty() {
             return;
         }
         let mappings = Mappings::now();
-        for free in new.into_iter().flat_map(|range| mappings.free_in(range)) {
-            // If this fails, a later image may have to move.
-            let _ = mapping::map_at(free.start, free.end - free.start, libc::PROT_NONE, None);
+        for free in in_use.into_iter().flat_map(|range| mappings.free_in(range)) {
+            // It fails if another thread maps something there just now. The next call tries again.
+            let _ = reserve(&free);
         }
     }
 }

@@ -3,17 +3,30 @@
 
 use super::*;
 
-#[test]
-fn what_is_free_of_a_range_is_reserved() {
-    let (start, len) = (0x2466_0000_0000, 64 * PAGE);
-    let mine = start + 20 * PAGE;
-    mapping::map_at(mine, PAGE, libc::PROT_NONE, None).unwrap();
-    let mut avoided = Avoided::default();
-    avoided.add([start..start + len, 0..0].into_iter());
-    for at in (start..start + len).step_by(PAGE as usize) {
+const LEN: u64 = 64 * PAGE;
+
+fn assert_in_use(range: Range<u64>) {
+    for at in range.step_by(PAGE as usize) {
         assert!(mapping::map_at(at, PAGE, libc::PROT_NONE, None).is_err(), "{at:#x}");
     }
-    // The second time nothing is tried again.
-    avoided.add(std::iter::once(start..start + len));
-    assert_eq!(avoided.0.len(), 2);
+}
+
+#[test]
+fn what_is_free_of_a_range_is_reserved() {
+    let start = 0x2466_0000_0000;
+    mapping::map_at(start + 20 * PAGE, PAGE, libc::PROT_NONE, None).unwrap();
+    Avoided::default().add([start..start + LEN, 0..0].into_iter());
+    assert_in_use(start..start + LEN);
+}
+
+#[test]
+fn what_becomes_free_of_a_range_is_reserved_by_the_next_call() {
+    let (start, mut avoided) = (0x2467_0000_0000, Avoided::default());
+    let mine = start + 20 * PAGE;
+    mapping::map_at(mine, 2 * PAGE, libc::PROT_NONE, None).unwrap();
+    avoided.add(std::iter::once(start..start + LEN));
+    // SAFETY: this test mapped it.
+    unsafe { mapping::unmap(mine, 2 * PAGE) };
+    avoided.add(std::iter::once(start..start + LEN));
+    assert_in_use(start..start + LEN);
 }
