@@ -76,9 +76,10 @@ impl Output {
         Ok((output, stderr.into()))
     }
 
+    /// True if there is output, or if another thread sends some.
     #[inline]
     pub fn is_pending(&self) -> bool {
-        self.sinks.lock().iter().any(Sink::is_pending)
+        self.sinks.try_lock().is_none_or(|sinks| sinks.iter().any(Sink::is_pending))
     }
 
     pub fn acknowledge(&self, bytes: u64) {
@@ -94,19 +95,25 @@ impl Output {
     /// Sends output if the host accepts more. `is_idle`: also looks, by system calls, behind a NUL byte.
     pub fn poll(&self, host: &Host, is_idle: bool, drive: impl Fn()) {
         let grown = |sink: &Sink| sink.is_pending() || (is_idle && sink.has_grown());
-        if self.ahead() < OUTPUT_AHEAD && self.sinks.try_lock().is_some_and(|sinks| sinks.iter().any(grown)) {
-            self.send(host, OUTPUT_AHEAD, drive);
+        if self.ahead() < OUTPUT_AHEAD
+            && let Some(mut sinks) = self.sinks.try_lock()
+            && sinks.iter().any(grown)
+        {
+            self.send_all(&mut *sinks, host, OUTPUT_AHEAD, drive);
         }
     }
 
     /// Sends all output, and drives while the host is behind; with [`OUTPUT_AHEAD`], only what the host accepts.
     pub fn send(&self, host: &Host, limit: usize, drive: impl Fn()) {
-        // Locked throughout to keep the order of the output.
-        let mut sinks = self.sinks.lock();
+        self.send_all(&mut *self.sinks.lock(), host, limit, drive);
+    }
+
+    /// The sinks stay locked, to keep the order of the output.
+    fn send_all(&self, sinks: &mut [Sink], host: &Host, limit: usize, drive: impl Fn()) {
         let mut backoff = host.backoff();
         loop {
             let mut message = host.link().buffer();
-            let taken = take(&mut *sinks, &mut message).map_err(|e| e.context("reading what a region printed"));
+            let taken = take(sinks, &mut message).map_err(|e| e.context("reading what a region printed"));
             if !host.require(taken) {
                 return host.link().recycle(message);
             }

@@ -10,7 +10,7 @@
 //! that loads libomp. More roots than necessary are a lasting cost: once libomp knows more threads than there are
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
-//! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only while neither that
+//! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
 //! thread nor a receiver that passes the token on to it can.
 
 use super::placement::Placement;
@@ -43,6 +43,8 @@ pub(super) struct Pool {
     ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
     /// The length of `ready`, readable without the lock.
     ready_len: AtomicUsize,
+    /// Something has become ready since the last [`Pool::hand_out`].
+    has_news: AtomicBool,
     threads: AtomicUsize,
     /// Threads that have started to run.
     begun: AtomicUsize,
@@ -55,6 +57,8 @@ pub(super) struct Pool {
     home: AtomicUsize,
     /// The slot of the receiver.
     receiver: AtomicUsize,
+    /// The receiver can be woken.
+    has_doorbell: AtomicBool,
     /// Threads that have lost the token: in long actions, or they want it back.
     away: AtomicUsize,
     /// A message that goes to another thread with the token.
@@ -168,7 +172,7 @@ fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
     if !pool.has_work_for_idle() {
         return None;
     }
-    let work = pool.next()?;
+    let work = pool.next(None)?;
     if leave() || (add_thread(server) && leave()) {
         return Some(work);
     }
@@ -208,9 +212,10 @@ impl Pool {
         }
     }
 
-    /// The calling thread has become the receiver.
-    pub fn begin_receiving(&self, me: &Me) {
+    /// The calling thread has become the receiver, which a doorbell wakes, or only time.
+    pub fn begin_receiving(&self, me: &Me, has_doorbell: bool) {
         self.receiver.store(me.slot, Ordering::Relaxed);
+        self.has_doorbell.store(has_doorbell, Ordering::Relaxed);
     }
 
     #[cold]
@@ -223,7 +228,7 @@ impl Pool {
         });
         (me.was_long, me.wants) = (me.receiving, is_home && !me.receiving);
         if me.receiving {
-            self.begin_receiving(me);
+            self.receiver.store(me.slot, Ordering::Relaxed);
         }
         if !me.wants {
             self.away.fetch_sub(1, Ordering::Relaxed);
@@ -248,7 +253,7 @@ impl Pool {
         self.away.fetch_sub(1, Ordering::Relaxed);
         if !me.receiving {
             // This thread takes one of the messages that were left to it. The receiver, which has not been able to pass
-            // on the token, is not asleep.
+            // the token on, is not asleep.
             let _ = self.hand_out();
         }
         me.receiving
@@ -265,8 +270,13 @@ impl Pool {
     #[cold]
     pub fn pass_on(&self, me: &mut Me, work: Option<Box<Work>>) -> Option<Box<Work>> {
         *self.passed_on.lock() = work;
+        self.receiver.store(self.home.load(Ordering::Relaxed), Ordering::Relaxed);
         me.receiving = !self.token.pass_on();
-        if me.receiving { self.passed_on() } else { None }
+        if !me.receiving {
+            return None;
+        }
+        self.receiver.store(me.slot, Ordering::Relaxed);
+        self.passed_on()
     }
 
     /// The message that the receiver has got with the token.
@@ -347,22 +357,27 @@ impl Pool {
         taken
     }
 
-    /// Wakes idle threads if messages are ready for them. True if any are ready: the receiver, which may sleep, must look.
+    /// Wakes idle threads if messages are ready for them. True if there are new ones: the receiver, which may sleep, must
+    /// look.
     #[must_use]
     pub fn hand_out(&self) -> bool {
         if self.has_work_for_idle() {
             self.wake_one();
             self.token.wake_watcher();
         }
-        !self.none_ready()
+        self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
     }
 
+    /// Takes a message: one that is ready, before one that has arrived just now.
     #[inline]
-    pub fn next(&self) -> Option<Box<Work>> {
+    pub fn next(&self, arrived: Option<Box<Work>>) -> Option<Box<Work>> {
         if self.ready_len.load(Ordering::Acquire) == 0 {
-            return None;
+            return arrived;
         }
-        self.with_ready(VecDeque::pop_front)
+        self.with_ready(|ready| {
+            ready.extend(arrived);
+            ready.pop_front()
+        })
     }
 
     /// True if a message is ready that an idle thread may take.
@@ -373,7 +388,8 @@ impl Pool {
     /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran: the
     /// receiver has run it and is not busy, or it passes the token on to the thread that has.
     fn is_left_to_receiver(&self) -> bool {
-        let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed);
+        let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed)
+            && self.has_doorbell.load(Ordering::Relaxed);
         self.is_claimed() || (is_home && !ReceiverToken::is_long(self.token.look()))
     }
 
@@ -383,11 +399,13 @@ impl Pool {
 
     pub fn push(&self, work: Box<Work>) {
         self.with_ready(|ready| ready.push_back(work));
+        self.has_news.store(true, Ordering::Relaxed);
     }
 
     pub fn append(&self, works: &mut VecDeque<Box<Work>>) {
         if !works.is_empty() {
             self.with_ready(|ready| ready.append(works));
+            self.has_news.store(true, Ordering::Relaxed);
         }
     }
 

@@ -302,7 +302,7 @@ impl<B: Backend> Serve for Server<B> {
 
     fn receive(self: &Arc<Self>, me: &mut Me) {
         let Parts { host, backend, loader, pool, .. } = &*self.parts;
-        pool.begin_receiving(me);
+        pool.begin_receiving(me, host.link().doorbells().mine().is_some());
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
         let mut looks = 0u32;
@@ -316,8 +316,8 @@ impl<B: Backend> Serve for Server<B> {
         }
         while me.receiving {
             let (progress, arrived) = self.drive();
-            if let Some(mut work) = arrived.or_else(|| pool.next()) {
-                if pool.is_claimed() && work.may_take_long(B::GATHERS) {
+            if let Some(mut work) = pool.next(arrived) {
+                if pool.is_claimed() && work.may_take_long() {
                     match pool.pass_on(me, Some(work)) {
                         Some(back) => work = back,
                         None => return,
@@ -325,7 +325,7 @@ impl<B: Backend> Serve for Server<B> {
                 }
                 // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
                 // A lost device runs no kernels, and may have no idle thread left.
-                if pool.has_idle_thread() || !work.may_take_long(B::GATHERS) || self.interpreter.is_lost() {
+                if pool.has_idle_thread() || !work.may_take_long() || self.interpreter.is_lost() {
                     // First: no doorbell may ring for a thread that is in a kernel.
                     backoff.reset();
                     let is_long = self.execute_placed(me, work);

@@ -39,9 +39,9 @@ impl Work {
         Ok(Box::new(Work { head, message, position, reply, copies: None, failure: None, trace }))
     }
 
-    /// True if the rest of the message may take long. `gathers`: see [`Backend::GATHERS`](super::backend::Backend::GATHERS).
-    pub fn may_take_long(&self, gathers: bool) -> bool {
-        if self.copies.is_some() {
+    /// True if the rest of the message may take long.
+    pub fn may_take_long(&self) -> bool {
+        if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_COPY) {
             return true;
         }
         let mut rest = Commands::resume(&self.message, self.position);
@@ -54,11 +54,6 @@ impl Work {
                 | Command::Unload { .. }
                 | Command::Obtain { .. } => return true,
                 Command::Copy { len, .. } if len >= LONG_COPY => return true,
-                Command::Write { .. } | Command::Read { .. } | Command::Send { .. } | Command::Copy { .. }
-                    if gathers =>
-                {
-                    return true;
-                }
                 _ => {}
             }
         }
