@@ -28,7 +28,7 @@ mod work;
 
 use crate::base::{Error, log, manual, settings};
 use crate::job::bootstrap::{launcher, rank};
-use crate::sys::node;
+use crate::sys::{layout, node};
 #[cfg(any(test, feature = "workers"))]
 pub(crate) use checkpoint::Checkpoint;
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -64,8 +64,12 @@ struct Options {
     ranks: u32,
 
     /// This process is a device below a supervisor; the descriptor of what they share
-    #[arg(long, hide = true, exclusive = true, value_name = "DESCRIPTOR")]
+    #[arg(long, hide = true, value_name = "DESCRIPTOR")]
     supervised: Option<i32>,
+
+    /// The limit of the stack to restore: see [`settle`]
+    #[arg(long, hide = true, value_name = "BYTES", requires = "supervised")]
+    stack_limit: Option<u64>,
 
     /// Print this manual page in roff.
     #[arg(long, hide = true, exclusive = true)]
@@ -76,6 +80,18 @@ struct Options {
     /// llvm-offload-mpi-device
     #[arg(value_names = ["PROGRAM", "ARGUMENT"], trailing_var_arg = true)]
     program: Vec<OsString>,
+}
+
+/// To call before any library's constructor runs, which may start a thread (UCX's does): restores what the device has
+/// changed to be executed in its window.
+pub fn settle<'a>(arguments: impl Iterator<Item = &'a [u8]>) {
+    let mut arguments = arguments.skip(1);
+    let is_supervised = arguments.next().is_some_and(|first| first.starts_with(b"--supervised="));
+    let limit = arguments.next().and_then(|second| second.strip_prefix(b"--stack-limit="));
+    let limit = limit.and_then(|limit| std::str::from_utf8(limit).ok()?.parse().ok());
+    if let Some(limit) = limit.filter(|_| is_supervised) {
+        layout::settle(limit);
+    }
 }
 
 /// The main function of the executable. `workers` serves ranks with several devices.

@@ -146,7 +146,6 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
     }
     let board = match supervised {
         Some(fd) => {
-            layout::settle();
             // Executed by the dynamic loader, it has the loader's name.
             let _ = rustix::thread::set_name(c"llvm-offload-mpi");
             supervisor::board(fd)?

@@ -70,8 +70,9 @@ fn start_afresh(board: &fs::File, in_window: bool) {
     // The descriptor stays open across `exec`.
     let _ = fcntl_setfd(board, FdFlags::empty());
     if let Ok(executable) = std::env::current_exe() {
-        let mut command = match in_window.then(layout::choose_window).flatten() {
-            Some(loader) => Command::new(loader),
+        let moved = in_window.then(layout::choose_window).flatten();
+        let mut command = match &moved {
+            Some(moved) => Command::new(&moved.loader),
             // Regions can't use the program's memory then.
             None if in_window && !mpi::library().starts_with("MPICH") => return,
             None => Command::new(&executable),
@@ -81,8 +82,14 @@ fn start_afresh(board: &fs::File, in_window: bool) {
         } else if let Some(name) = std::env::args_os().next() {
             command.arg0(name);
         }
-        let e = command.arg(format!("--supervised={fd}")).exec();
-        layout::settle();
+        command.arg(format!("--supervised={fd}"));
+        if let Some(moved) = &moved {
+            command.arg(format!("--stack-limit={}", moved.stack_limit));
+        }
+        let e = command.exec();
+        if let Some(moved) = moved {
+            layout::settle(moved.stack_limit);
+        }
         debug!("a device could not be started afresh: {e}");
     }
 }

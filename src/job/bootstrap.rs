@@ -120,6 +120,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
     if role == Role::Device {
         mine.backend = settings.backend;
         mine.outside = layout::outside().filter(|_| !settings.has_workers() && settings.backend == Backend::Cpu);
+        mine.shared = layout::shared_outside();
         mine.devices = settings.devices_per_rank;
         mine.processes = if settings.has_workers() { 1 + mine.devices } else { 1 };
     }

@@ -26,6 +26,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         processor: node::processor(),
         backend: Backend::Cpu,
         outside: None,
+        shared: Vec::new(),
     }
 }
 

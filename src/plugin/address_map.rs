@@ -52,7 +52,7 @@ pub(crate) struct AddressMap {
     images: RwLock<Vec<(Range<u64>, usize)>>,
     reserved: Vec<Reservation>,
     /// Where devices have their own memory, if that is reserved.
-    window: Option<Reservation>,
+    window: Vec<Reservation>,
 }
 
 impl AddressMap {
@@ -60,17 +60,17 @@ impl AddressMap {
     pub(crate) fn at(at: u64, stride: u64, devices: usize) -> Result<AddressMap> {
         let len = stride * devices as u64;
         let reserved = vec![Reservation::at(at, len)?];
-        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), reserved, window: None })
+        Ok(AddressMap { arenas: at..at + len, stride, images: RwLock::default(), reserved, window: Vec::new() })
     }
 
     /// Keeps the addresses of the devices' own memory reserved.
-    pub(crate) fn keep_window(&mut self, window: Option<Reservation>) {
+    pub(crate) fn keep_window(&mut self, window: Vec<Reservation>) {
         self.window = window;
     }
 
     /// Reserves the addresses of an image. Fails if the program or another device has something there.
     pub(crate) fn reserve_image(&self, range: &Range<u64>) -> Result<Option<Reservation>> {
-        if self.window.as_ref().is_none_or(|window| !window.contains(range)) {
+        if !self.window.iter().any(|window| window.contains(range)) {
             return Reservation::at(range.start, range.end - range.start).map(Some);
         }
         match self.overlapping(range) {

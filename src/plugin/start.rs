@@ -192,9 +192,8 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let waits = (policy, settings.heartbeat);
-    let Range { start, end } = layout::WINDOW;
     let is_unified = settings.unified != settings::Unified::Off && !layout::is_valgrind();
-    let window = is_unified.then(|| Reservation::at(start, end - start).ok()).flatten();
+    let window = if is_unified { reserve_window(&of_devices) } else { None };
     let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);
     let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, records, leaves_kernels));
@@ -213,7 +212,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         (&is_accelerator, settings.memory.is_some()),
         &libraries,
     )?;
-    addresses.keep_window(window);
+    addresses.keep_window(window.unwrap_or_default());
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
     let parts = of_devices.into_iter().zip(targets).zip(controls).zip(arenas);
@@ -229,6 +228,21 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let program = format!("{} (rank {rank} on host {}, pid {})", program.unwrap_or_default(), host.host, host.pid);
     let trace = Trace::begin(settings, program, &devices)?;
     Ok(Plugin::new(engine.clone(), addresses.clone(), devices, trace))
+}
+
+/// Reserves where devices have their own memory, and files that they share with others, as far as the program has nothing
+/// there. `None` if that is not possible.
+fn reserve_window(devices: &[Hello]) -> Option<Vec<Reservation>> {
+    if Mappings::now().private().free_in(layout::WINDOW) != [layout::WINDOW] {
+        return None;
+    }
+    let mut reserved = Vec::new();
+    for range in devices.iter().flat_map(|device| &device.shared).chain([&layout::WINDOW]) {
+        for free in Mappings::now().free_in(range.clone()) {
+            reserved.push(Reservation::at(free.start, free.end - free.start).ok()?);
+        }
+    }
+    Some(reserved)
 }
 
 /// True if the program uses LLVM's Offload API.

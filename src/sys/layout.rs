@@ -2,20 +2,33 @@
 //! The address space of a device: all that it maps lies in one window that programs do not use. So an address of the
 //! program is free here, and a region that uses one faults (see `device_main::backend::cpu::unified`).
 //!
-//! Linux maps from a third of the address space upwards in its legacy layout. Only the stack of the main thread stays
-//! outside.
+//! Linux maps downwards from an address that it derives from the limit of the stack: the larger that is, the lower. So a
+//! process raises its limit for one `exec`. Only the stack of the main thread stays outside of the window, and what MPI
+//! launchers share with all processes of a job, at addresses that they choose.
 
 use super::mapping;
 use super::process::Mappings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From the lowest address of the legacy layout (x86-64: a third of 47 bits) to the first one that its randomization
-/// and a large device leave free.
-pub(crate) const WINDOW: Range<u64> = 0x2aaa_aaaa_a000..0x4000_0000_0000;
+/// Below its end there is room for Linux's randomization (16 TiB at most) and a large device. It is between the places
+/// of the memory that PMIx 5 shares: a quarter and a half of the way to where Linux loads executables, 0x5555_5555_4000
+/// and up to 16 TiB more.
+pub(crate) const WINDOW: Range<u64> = 0x1980_0000_0000..0x2a80_0000_0000;
 
+/// Above it is a page that all processes have.
+const USER: u64 = 1 << 47;
 const PAGE: u64 = 4096;
+
+/// What the first stack of a process in the window can grow to.
+const STACK_ROOM: u64 = 8 << 20;
+/// Where that ends, after [`settle`]; 0 if the stack can grow without end.
+static STACK_END: AtomicU64 = AtomicU64::new(0);
+
+/// The limit of the stack with which Linux maps from the window's end downwards.
+const STACK_LIMIT: u64 = USER - PAGE - WINDOW.end;
 
 /// True if this process runs under valgrind, which needs memory for every page of a reservation, and has a layout of its
 /// own.
@@ -23,54 +36,72 @@ pub(crate) fn is_valgrind() -> bool {
     std::env::var("LD_PRELOAD").is_ok_and(|preload| preload.contains("/vgpreload"))
 }
 
-/// True if the launcher lets all processes of the job share memory at one address, which it finds in the middle of its
-/// largest gap: in the window. Open MPI 5's does, with PMIx 5 (gds/shmem2). A process that can't map it does not start.
-fn has_launchers_memory() -> bool {
-    std::env::var("PMIX_GDS_MODULE").is_ok_and(|modules| modules.contains("shmem"))
-}
-
 /// True if this process's code, and so all that it maps, is in the window.
 pub(crate) fn is_in_window() -> bool {
     WINDOW.contains(&(is_in_window as *const () as u64))
 }
 
-/// Lets the next program that this process executes have its mappings in the window. Returns what to execute, with the
-/// program as its first argument: the dynamic loader, which the kernel maps with everything else, and a program that it
-/// executes itself it does not. `None` if that can't be done here.
-pub(crate) fn choose_window() -> Option<PathBuf> {
-    if !cfg!(all(target_arch = "x86_64", not(sanitized))) || is_valgrind() || has_launchers_memory() {
+/// How the next program that this process executes has its mappings in the window.
+pub(crate) struct Move {
+    /// What to execute, with the program as its first argument: the dynamic loader, which the kernel maps with everything
+    /// else, and a program that it executes itself it does not.
+    pub loader: PathBuf,
+    /// This process's limit of the stack, which [`settle`] restores; `RLIM_INFINITY` if there is none.
+    pub stack_limit: u64,
+}
+
+/// Lets the next program that this process executes have its mappings in the window. `None` if that can't be done here.
+pub(crate) fn choose_window() -> Option<Move> {
+    if !cfg!(all(target_arch = "x86_64", not(sanitized))) || is_valgrind() {
         return None;
     }
     // SAFETY: getauxval has no preconditions.
     let loader = Mappings::now().file_at(unsafe { libc::getauxval(libc::AT_BASE) } as usize)?;
-    if !set_personality(true) {
-        return None;
-    }
+    let Rlimit { current, maximum } = getrlimit(Resource::Stack);
+    setrlimit(Resource::Stack, Rlimit { current: Some(STACK_LIMIT), maximum }).ok()?;
     set_heap(true);
-    Some(loader)
+    Some(Move { loader, stack_limit: current.unwrap_or(libc::RLIM_INFINITY) })
 }
 
 /// Undoes [`choose_window`], here or in the program that was executed. There the heap can't grow outside of the window.
-pub(crate) fn settle() {
-    let _ = set_personality(false);
+/// No other thread may run yet.
+pub(crate) fn settle(stack_limit: u64) {
+    let maximum = getrlimit(Resource::Stack).maximum;
+    let stack_limit = Some(stack_limit).filter(|limit| *limit != libc::RLIM_INFINITY);
+    let _ = setrlimit(Resource::Stack, Rlimit { current: stack_limit, maximum });
+    set_thread_stacks(stack_limit);
     set_heap(false);
     if is_in_window() {
         // SAFETY: sbrk(0) changes nothing.
         let end = (unsafe { libc::sbrk(0) } as u64).next_multiple_of(PAGE);
         // Otherwise `outside` shows the heap.
         let _ = mapping::map_at(end, PAGE, libc::PROT_NONE, None);
+        // Linux would let the stack grow to any address that is used below it, also to one of the program.
+        let stack = Mappings::now().first_stack();
+        if let Some(end) = stack.and_then(|stack| stack.start.checked_sub(STACK_ROOM))
+            && mapping::map_at(end - PAGE, PAGE, libc::PROT_NONE, None).is_ok()
+        {
+            STACK_END.store(end, Ordering::Relaxed);
+        }
     }
 }
 
-/// False if the system does not allow it.
-fn set_personality(legacy: bool) -> bool {
-    const ADDR_COMPAT_LAYOUT: libc::c_ulong = 0x020_0000;
-    const GET: libc::c_ulong = 0xffff_ffff;
-    // SAFETY: it changes only where later programs of this process have their mappings.
+/// Gives later threads the stack that the C library would have given them with this limit: it read the limit when it
+/// started.
+fn set_thread_stacks(limit: Option<u64>) {
+    /// What glibc takes without a limit.
+    const UNLIMITED: u64 = 2 << 20;
+    unsafe extern "C" {
+        fn pthread_setattr_default_np(attributes: *const libc::pthread_attr_t) -> libc::c_int;
+    }
+    let size = limit.unwrap_or(UNLIMITED).max(libc::PTHREAD_STACK_MIN as u64).next_multiple_of(PAGE);
+    // SAFETY: the attributes are initialised before they are used and outlive the calls.
     unsafe {
-        let now = libc::personality(GET) as libc::c_ulong;
-        let new = if legacy { now | ADDR_COMPAT_LAYOUT } else { now & !ADDR_COMPAT_LAYOUT };
-        libc::personality(new) != -1
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, size as usize);
+        pthread_setattr_default_np(&attributes);
+        libc::pthread_attr_destroy(&mut attributes);
     }
 }
 
@@ -83,13 +114,22 @@ fn set_heap(mapped: bool) {
     }
 }
 
-/// What this process uses outside of the window, if all else is in it.
+fn is_outside(range: &Range<u64>) -> bool {
+    range.end <= WINDOW.start || (WINDOW.end..USER).contains(&range.start)
+}
+
+/// Where this process has memory of its own outside of the window, or its stack can grow to; `None` if it is not in the
+/// window.
 pub(crate) fn outside() -> Option<Range<u64>> {
-    /// Above it is a page that all processes have.
-    const USER: u64 = 1 << 47;
-    let is_outside = |r: &Range<u64>| r.end <= WINDOW.start || (WINDOW.end..USER).contains(&r.start);
-    let all = Mappings::now().accessible().into_iter().filter(is_outside);
-    is_in_window().then(|| all.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or_default())
+    let all = Mappings::now().private().accessible().into_iter().filter(is_outside);
+    let all = all.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or_default();
+    let stack_end = STACK_END.load(Ordering::Relaxed);
+    (is_in_window() && stack_end != 0).then(|| all.start.min(stack_end)..all.end)
+}
+
+/// The shared files that this process has outside of the window.
+pub(crate) fn shared_outside() -> Vec<Range<u64>> {
+    Mappings::now().shared().accessible().into_iter().filter(is_outside).collect()
 }
 
 #[cfg(test)]

@@ -27,10 +27,40 @@ impl Mappings {
         Mappings(std::fs::read(MAPS).unwrap_or_default())
     }
 
+    /// Those of a process of this node; none if they can't be read.
+    pub(crate) fn of(pid: i32) -> Mappings {
+        Mappings(std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
+    }
+
+    /// Those that no other process shares.
+    pub(crate) fn private(&self) -> Mappings {
+        self.only(|line| shared_file(line).is_none())
+    }
+
+    /// Those of files that other processes may share.
+    pub(crate) fn shared(&self) -> Mappings {
+        self.only(|line| shared_file(line).is_some())
+    }
+
+    /// All but those that another process shares with this one at the same addresses.
+    pub(crate) fn without_common(&self, other: &Mappings) -> Mappings {
+        let theirs: Vec<_> = other.0.split(|b| *b == b'\n').filter_map(shared_file).collect();
+        self.only(|line| shared_file(line).is_none_or(|file| !theirs.contains(&file)))
+    }
+
+    fn only(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Mappings {
+        Mappings(self.0.split_inclusive(|b| *b == b'\n').filter(|line| is_wanted(line)).flatten().copied().collect())
+    }
+
     /// The path of the file that is mapped at an address, or of a file that has replaced it.
     pub(crate) fn file_at(&self, address: usize) -> Option<PathBuf> {
         let mut files = self.0.split(|b| *b == b'\n').filter_map(mapped_file);
         files.find(|(range, _)| range.contains(&(address as u64))).map(|(_, path)| path)
+    }
+
+    /// The first thread's stack as far as it has grown.
+    pub(crate) fn first_stack(&self) -> Option<Range<u64>> {
+        self.0.split(|b| *b == b'\n').find(|line| line.ends_with(b" [stack]")).and_then(addresses)
     }
 
     /// The addresses of what can be accessed, ascending; neighbors are one range.
@@ -86,6 +116,14 @@ fn addresses(line: &[u8]) -> Option<Range<u64>> {
     let (start, end) = range.split_once('-')?;
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     Some(number(start)?..number(end)?)
+}
+
+/// Addresses, offset, device and inode of a line of `/proc/…/maps`, if a file is mapped there and shared.
+fn shared_file(line: &[u8]) -> Option<[&[u8]; 4]> {
+    let mut words = line.split(|b| *b == b' ');
+    let (range, access) = (words.next()?, words.next()?);
+    let file = [range, words.next()?, words.next()?, words.next()?];
+    (access.last() == Some(&b's')).then_some(file)
 }
 
 /// Addresses and file of a line of `/proc/…/maps`, if a file is mapped there.

@@ -19,6 +19,13 @@ pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
 /// Bytes of a processor's vendor; x86-64 processors spell it in 12.
 const VENDOR: usize = 16;
+/// Bytes of a processor's name; x86-64 processors spell it in 48.
+const NAME: usize = 48;
+/// Most ranges of shared files.
+const SHARED: usize = 3;
+/// Bits of the number of pages in such a range; the rest is the number of its first page.
+const PAGES: u32 = 29;
+const PAGE: u64 = 4096;
 /// Most cores of a node in a record, a bit for each.
 pub(crate) const CORES: usize = 1024;
 
@@ -71,6 +78,8 @@ pub struct Hello {
     pub backend: Backend,
     /// The addresses outside of `sys::layout::WINDOW` that it uses; `None` if regions can't use the program's memory there.
     pub outside: Option<Range<u64>>,
+    /// Where it has shared files outside of the window. If these don't fit into the record, it has no `outside` either.
+    pub shared: Vec<Range<u64>>,
 }
 
 impl Hello {
@@ -92,11 +101,13 @@ impl Hello {
         }
         out.extend_from_slice(&bits);
         text::<VENDOR>(&mut out, &self.processor.vendor);
-        text::<TEXT>(&mut out, &self.processor.name);
+        text::<NAME>(&mut out, &self.processor.name);
         self.processor.megahertz.write(&mut out);
         (self.backend as u32).write(&mut out);
-        let outside = self.outside.clone().unwrap_or(NOWHERE);
+        let shared = packed(&self.shared);
+        let outside = self.outside.clone().filter(|_| shared.is_some()).unwrap_or(NOWHERE);
         (outside.start, outside.end).write(&mut out);
+        shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -145,7 +156,7 @@ impl Hello {
             processor: Processor {
                 machine,
                 vendor: string::<VENDOR>(&mut r)?,
-                name: string::<TEXT>(&mut r)?,
+                name: string::<NAME>(&mut r)?,
                 megahertz: r.take()?,
             },
             backend: match r.take::<u32>()? {
@@ -157,8 +168,29 @@ impl Hello {
                 let (start, end) = r.take()?;
                 Some(start..end).filter(|outside| *outside != NOWHERE)
             },
+            shared: {
+                let mut all = Vec::new();
+                for _ in 0..SHARED {
+                    let packed: u64 = r.take()?;
+                    let (first, pages) = (packed >> PAGES, packed & ((1 << PAGES) - 1));
+                    all.push(first * PAGE..(first + pages) * PAGE);
+                }
+                all.retain(|range| !range.is_empty());
+                all
+            },
         })
     }
+}
+
+/// Ranges of pages, each as a number; `None` if they don't fit.
+fn packed(all: &[Range<u64>]) -> Option<[u64; SHARED]> {
+    let mut packed = [0; SHARED];
+    for (n, range) in all.iter().enumerate() {
+        let (first, pages) = (range.start / PAGE, (range.end - range.start).div_ceil(PAGE));
+        let fits = first >> (u64::BITS - PAGES) == 0 && pages >> PAGES == 0;
+        *packed.get_mut(n).filter(|_| fits)? = first << PAGES | pages;
+    }
+    Some(packed)
 }
 
 fn text<const LEN: usize>(out: &mut Vec<u8>, s: &str) {

@@ -44,3 +44,17 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { cpu::registration::unlink(name) }
 }
+
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static SETTLE: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = settle;
+
+/// # Safety
+/// The arguments are those of the process.
+unsafe extern "C" fn settle(count: i32, arguments: *const *const std::ffi::c_char) {
+    let argument = |n| {
+        // SAFETY: the caller's promise: so many C strings, which live as long as the process.
+        unsafe { std::ffi::CStr::from_ptr(*arguments.add(n)) }.to_bytes()
+    };
+    omptarget_mpi::device_main::settle((0..count as usize).map(argument));
+}

@@ -5,14 +5,15 @@
 mod functions;
 mod merge;
 
+use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result, elf};
-use crate::sys::node;
 use crate::sys::process::{self, Mappings};
+use crate::sys::{layout, node};
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use crate::wire::reply::Changes;
@@ -21,6 +22,7 @@ use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
@@ -68,10 +70,35 @@ pub(crate) enum Request {
     Find { at: u64 },
 }
 
+/// Where a device has its first stack. A program that lets regions use its memory keeps these addresses reserved: its own
+/// stack might grow to there. Other programs don't, they may need all of their stack.
+struct FirstStack {
+    range: Range<u64>,
+    reserved: OnceLock<std::result::Result<Vec<Reservation>, String>>,
+}
+
+impl FirstStack {
+    /// Reserves it; if the program has something there, that is the reason why its regions can't use its memory.
+    fn obstacle(&self) -> Option<String> {
+        let reserve = || {
+            let now = Mappings::now();
+            if let Some(range) = now.accessible().into_iter().find(|range| overlap(range, &self.range)) {
+                return Err(both(&range, &self.range));
+            }
+            let free = now.free_in(self.range.clone()).into_iter();
+            let reserved = free.map(|free| Reservation::at(free.start, free.end - free.start)).collect::<Result<_>>();
+            reserved.map_err(|e| e.to_string())
+        };
+        self.reserved.get_or_init(reserve).as_ref().err().cloned()
+    }
+}
+
 pub(crate) struct Unified {
     mode: settings::Unified,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
+    /// By device, where its first stack is.
+    stacks: Vec<FirstStack>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
     /// What was taken over while kernels of other devices ran.
@@ -84,11 +111,15 @@ pub(crate) struct Unified {
 impl Unified {
     /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
     pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
-        let obstacles = devices.iter().map(|device| obstacle(device, has_window)).collect();
         let here = node::node_id();
-        let processes = devices.iter().map(|device| (device.node == here).then_some(device.pid as i32)).collect();
+        let process = |device: &Hello| (device.node == here).then_some(device.pid as i32);
+        let obstacles = devices.iter().map(|device| obstacle(device, has_window, process(device))).collect();
+        let processes = devices.iter().map(process).collect();
+        let range = |device: &Hello| device.outside.clone().unwrap_or_default();
+        let stacks =
+            devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
         let (taken, requests) = Default::default();
-        Unified { mode, obstacles, processes, taken, requests, is_asked: AtomicBool::new(false) }
+        Unified { mode, obstacles, stacks, processes, taken, requests, is_asked: AtomicBool::new(false) }
     }
 
     /// True if regions may use the program's memory.
@@ -101,16 +132,19 @@ impl Unified {
 
     /// Fails if regions should be able to use the program's memory, and those of this device can't.
     pub(crate) fn check_device(&self, device: usize) -> Result<()> {
-        match &self.obstacles[device] {
-            Some(obstacle) if self.is_on() => Err(Error::new(format!(
-                "regions can't use the program's memory, as {}: {obstacle}",
-                match self.mode {
-                    settings::Unified::On => "OMPTARGET_MPI_UNIFIED=on asks for",
-                    _ => "the program requires (unified_shared_memory)",
-                }
-            ))),
-            _ => Ok(()),
+        if !self.is_on() {
+            return Ok(());
         }
+        let Some(obstacle) = self.obstacles[device].clone().or_else(|| self.stacks[device].obstacle()) else {
+            return Ok(());
+        };
+        Err(Error::new(format!(
+            "regions can't use the program's memory, as {}: {obstacle}",
+            match self.mode {
+                settings::Unified::On => "OMPTARGET_MPI_UNIFIED=on asks for",
+                _ => "the program requires (unified_shared_memory)",
+            }
+        )))
     }
 
     /// Fails if regions of a device may not use the program's memory.
@@ -250,7 +284,7 @@ fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> b
 }
 
 /// Why regions of a device can't use the program's memory, if so.
-fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
+fn obstacle(device: &Hello, has_window: bool, process: Option<i32>) -> Option<String> {
     let Some(outside) = &device.outside else {
         return Some(
             match device.backend {
@@ -259,23 +293,39 @@ fn obstacle(device: &Hello, has_window: bool) -> Option<String> {
                     "worker processes (OMPTARGET_MPI_DEVICES_PER_RANK, OMPTARGET_MPI_SPARES) can't"
                 }
                 Backend::Cpu => {
-                    "the device could not keep the program's addresses free of its own memory (it can't with Open MPI 5), or \
-                     OMPTARGET_MPI_UNIFIED=off is set for it"
+                    "the device could not keep the program's addresses free of its own memory (which takes a hard limit of \
+                     stacks of 86 TiB or none: ulimit -H -s unlimited), or OMPTARGET_MPI_UNIFIED=off is set for it"
                 }
             }
             .into(),
         );
     };
-    let overlaps = |range: &Range<u64>| range.start < outside.end && outside.start < range.end;
-    if let Some(range) = Mappings::now().accessible().into_iter().find(overlaps) {
-        let what = node::mapping(range.start).map_or(String::new(), |(_, what)| format!(" ({what})"));
-        return Some(format!(
-            "the program has memory at {:#x} to {:#x}{what}, where the device has its own, {:#x} to {:#x}; chance places \
-             them: start again",
-            range.start, range.end, outside.start, outside.end
-        ));
+    let theirs = || device.shared.iter().chain([outside, &layout::WINDOW]);
+    let collision = |here: &Mappings| {
+        let overlapped = |range: &Range<u64>| theirs().find(|own| overlap(range, own));
+        here.accessible().into_iter().find_map(|range| overlapped(&range).map(|own| (range, own)))
+    };
+    let here = Mappings::now();
+    // A launcher may share a file with both, at the same address: that is the same memory.
+    let differs = |pid| collision(&here.without_common(&Mappings::of(pid)));
+    if let Some((range, outside)) = collision(&here).and_then(|found| process.map_or(Some(found), differs)) {
+        return Some(both(&range, outside));
     }
     (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v, valgrind)".into())
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// That the program and a device have memory of their own at the same addresses.
+fn both(range: &Range<u64>, own: &Range<u64>) -> String {
+    let what = node::mapping(range.start).map_or(String::new(), |(_, what)| format!(" ({what})"));
+    format!(
+        "the program has memory at {:#x} to {:#x}{what}, where the device has its own, {:#x} to {:#x}; chance places them: \
+         start again",
+        range.start, range.end, own.start, own.end
+    )
 }
 
 /// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.

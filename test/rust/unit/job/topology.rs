@@ -34,6 +34,21 @@ fn a_record_survives_the_wire() {
 }
 
 #[test]
+fn a_device_whose_shared_files_do_not_fit_has_no_unified_memory() {
+    let (page, last) = (4096, (1 << 47) - 4096);
+    let shared = vec![page..5 * page, 1 << 44..(1 << 44) + (1 << 40), last..1 << 47];
+    let fits = Hello { outside: Some(page..9 * page), shared: shared.clone(), ..hello(Role::Device) };
+    assert_eq!(Hello::decode(&fits.encode()).unwrap(), fits);
+    let (mut too_many, mut too_large) = (shared.clone(), shared);
+    too_many.push(6 * page..7 * page);
+    too_large[1].end = 1 << 46;
+    for shared in [too_many, too_large] {
+        let read = Hello::decode(&Hello { shared, ..fits.clone() }.encode()).unwrap();
+        assert_eq!((read.outside, read.shared), (None, vec![]));
+    }
+}
+
+#[test]
 fn jobs_that_work() {
     let (h, d) = (hello(Role::Host), hello(Role::Device));
     let team = |host, devices: &[usize]| Team { host, devices: devices.to_vec() };

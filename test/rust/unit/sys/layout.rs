@@ -21,7 +21,7 @@ fn programs_are_outside_of_the_window() {
 #[cfg(all(target_arch = "x86_64", not(sanitized)))]
 fn a_process_can_move_into_the_window() {
     if std::env::var_os(MARK).is_some() {
-        settle();
+        settle(std::env::var(MARK).unwrap().parse().unwrap());
         let here = 0;
         assert!(is_in_window() && WINDOW.contains(&((&raw const here) as u64)), "this thread's stack is elsewhere");
         let small: Vec<Box<u64>> = (0..100_000).map(Box::new).collect();
@@ -31,8 +31,16 @@ fn a_process_can_move_into_the_window() {
         // The first stack, and what the kernel maps beside it.
         let outside = outside().unwrap();
         assert!(WINDOW.end < outside.start && outside.end - outside.start < 1 << 32, "{outside:x?}");
+        // The stack has an end.
+        assert_eq!(Mappings::now().free_in(outside.start - PAGE..outside.start), []);
         let limit = getrlimit(Resource::Data);
         assert_eq!(limit.current, limit.maximum);
+        assert!(getrlimit(Resource::Stack).current.is_none_or(|limit| limit < STACK_LIMIT));
+        let local = std::thread::spawn(|| {
+            let here = 0u8;
+            (&raw const here) as u64
+        });
+        assert!(WINDOW.contains(&local.join().unwrap()), "a thread's stack is elsewhere");
         return;
     }
     let arguments = ["--exact", "sys::layout::tests::a_process_can_move_into_the_window"];
@@ -41,8 +49,12 @@ fn a_process_can_move_into_the_window() {
     // SAFETY: glibc lets the child of a process with threads allocate memory.
     unsafe {
         child.pre_exec(move || {
-            let loader = choose_window().ok_or(std::io::ErrorKind::Unsupported)?;
-            Err(Command::new(loader).arg(&executable).args(arguments).env(MARK, "1").exec())
+            let moved = choose_window().ok_or(std::io::ErrorKind::Unsupported)?;
+            Err(Command::new(moved.loader)
+                .arg(&executable)
+                .args(arguments)
+                .env(MARK, moved.stack_limit.to_string())
+                .exec())
         });
     }
     let output = child.output().unwrap();
