@@ -67,7 +67,7 @@ struct Options {
     #[arg(long, hide = true, value_name = "DESCRIPTOR")]
     supervised: Option<i32>,
 
-    /// The limit of the stack to restore: see [`settle`]
+    /// The soft stack limit to restore: see [`settle`]
     #[arg(long, hide = true, value_name = "BYTES", requires = "supervised")]
     stack_limit: Option<u64>,
 

@@ -46,7 +46,7 @@ pub(crate) struct Move {
     /// What to execute, with the program as its first argument: the dynamic loader, which the kernel maps with everything
     /// else, and a program that it executes itself it does not.
     pub loader: PathBuf,
-    /// This process's limit of the stack, which [`settle`] restores; `RLIM_INFINITY` if there is none.
+    /// The soft stack limit before the change, in bytes, for [`settle`] to restore; `RLIM_INFINITY` if unlimited.
     pub stack_limit: u64,
 }
 

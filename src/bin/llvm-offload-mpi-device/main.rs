@@ -53,7 +53,7 @@ static SETTLE: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = settl
 /// The arguments are those of the process.
 unsafe extern "C" fn settle(count: i32, arguments: *const *const std::ffi::c_char) {
     let argument = |n| {
-        // SAFETY: the caller's promise: so many C strings, which live as long as the process.
+        // SAFETY: the caller passes the process's arguments: `count` C strings that are never freed.
         unsafe { std::ffi::CStr::from_ptr(*arguments.add(n)) }.to_bytes()
     };
     omptarget_mpi::device_main::settle((0..count as usize).map(argument));
