@@ -68,6 +68,11 @@ impl AddressMap {
         self.window = window;
     }
 
+    /// What is reserved of the addresses of the devices' own memory.
+    pub(crate) fn window(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.window.iter().map(|window| window.at..window.at + window.len)
+    }
+
     /// Reserves the addresses of an image. Fails if the program or another device has something there.
     pub(crate) fn reserve_image(&self, range: &Range<u64>) -> Result<Option<Reservation>> {
         if !self.window.iter().any(|window| window.contains(range)) {

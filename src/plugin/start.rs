@@ -192,8 +192,10 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             Port::new(r, number, is_far, format!("device {n} ({worker}rank {r} on host {host}, pid {pid})"))
         });
     let waits = (policy, settings.heartbeat);
+    let is_in_window = |device: &Hello| device.outside.is_some();
     let is_unified = settings.unified != settings::Unified::Off && !layout::is_valgrind();
-    let window = if is_unified { reserve_window(&of_devices) } else { None };
+    let reserves = is_unified && of_devices.iter().any(is_in_window);
+    let window = if reserves { reserve_window(&of_devices) } else { None };
     let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);
     let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, records, leaves_kernels));
@@ -205,6 +207,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
     let mut targets: Vec<Target> =
         of_devices.iter().map(|h| Target { machine: h.processor.machine, architecture: 0 }).collect();
+    addresses.keep_window(window.unwrap_or_default());
     obtain_arenas(
         &engine,
         &mut addresses,
@@ -212,7 +215,6 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         (&is_accelerator, settings.memory.is_some()),
         &libraries,
     )?;
-    addresses.keep_window(window.unwrap_or_default());
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
     let parts = of_devices.into_iter().zip(targets).zip(controls).zip(arenas);
@@ -332,7 +334,7 @@ fn obtain_arenas(
 ) -> Result<()> {
     /// How often a device is asked for another arena.
     const TRIES: usize = 4;
-    let mut taken = vec![addresses.arenas()];
+    let mut taken: Vec<Range<u64>> = addresses.window().chain([addresses.arenas()]).collect();
     for n in (0..arenas.len()).filter(|&n| is_accelerator[n]) {
         let len = arenas[n].end - arenas[n].start;
         let queues = Queues::new(engine.clone(), n);
