@@ -4,8 +4,8 @@
 
     run.py --mpi openmpi --prefix DIR --ranks hdd [options] PROGRAM [ARGUMENT...]
 
---ranks has one letter for each rank: d for a device process, h for the host
-program. If all programs come first, the device executable is started for all
+--ranks has one letter for each rank: d for a device process, c for one that
+runs regions on the processor whatever the others do, h for the host program. If all programs come first, the device executable is started for all
 ranks and becomes the program where it shall; else the launcher gets a part of
 the job for each of them, separated by colons. Output and input are those of the caller. Ends with 0 if the job ended
 in time, with the status that was asked for, and if no process of it is left.
@@ -192,7 +192,9 @@ def command_line(args):
     for number, (kind, count) in enumerate(groups):
         line += [":"] if number else []
         line += ["-np", str(count)]
-        line += [device] if kind == "d" else args.program
+        line += {"c": ["env", "OMPTARGET_MPI_BACKEND=cpu", device],
+                 "d": [device],
+                 "h": args.program}[kind]
     return line
 
 
