@@ -16,12 +16,12 @@ pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) ->
     map(at, len, protection, (kind, file, 0))
 }
 
-/// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet, privately.
-pub(crate) fn map_private_at(range: &Range<u64>, file: &File) -> Result<()> {
+/// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet.
+pub(crate) fn map_file_at(range: &Range<u64>, file: &File, private: bool) -> Result<()> {
     /// Maps pages that the file has, as reading would (Linux 5.14).
     const MADV_POPULATE_READ: libc::c_int = 22;
     let (at, len) = (range.start, range.end - range.start);
-    let kind = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    let kind = if private { libc::MAP_PRIVATE | libc::MAP_NORESERVE } else { libc::MAP_SHARED };
     map(at, len, libc::PROT_READ | libc::PROT_WRITE, (kind, file.as_raw_fd(), at))?;
     // SAFETY: the range was mapped just now. If this fails, each page takes a fault.
     unsafe { libc::madvise(at as *mut _, len as usize, MADV_POPULATE_READ) };

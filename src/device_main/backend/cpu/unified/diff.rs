@@ -11,6 +11,13 @@ pub(super) fn changed_words(new: &[u8], old: &[u8]) -> impl Iterator<Item = Rang
     runs(new.len(), move |i| new[i] != old[i]).map(|words| words.start * WORD..words.end * WORD)
 }
 
+/// True if words of at least `len` bytes differ.
+pub(super) fn is_change_of(len: usize, new: &[u8], old: &[u8]) -> bool {
+    let words = new.as_chunks::<WORD>().0.iter().zip(old.as_chunks::<WORD>().0);
+    let most = len.div_ceil(WORD);
+    words.filter(|(new, old)| new != old).take(most).count() == most
+}
+
 /// The ranges of bytes in which they differ.
 pub(super) fn changed_bytes(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
     runs(new.len().min(old.len()), move |i| new[i] != old[i])

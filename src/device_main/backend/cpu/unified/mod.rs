@@ -12,6 +12,7 @@ mod faults;
 mod pages;
 mod ranges;
 mod source;
+mod store;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};

@@ -1,55 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The pages of the program that this process has, at the program's addresses.
 //!
-//! They are private mappings of a file in memory whose offsets are the addresses, so that neighbors are one mapping: a
-//! process has 65,530 at most. A page is written to the file before it is mapped: no thread sees it half fetched. When a
-//! kernel writes to a page, Linux gives this process a copy of it; the file keeps what was fetched, and `pagemap` shows
-//! which pages have copies.
+//! They are private mappings of a store that has what was fetched. A page is written to the store before it is mapped: no
+//! thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it; the store keeps what
+//! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
+//! order, what comes next is mapped from a second store: all of it may have changed then.
 
 use super::ahead::Ahead;
-use super::diff::{changed_bytes, changed_words};
+use super::diff::{changed_bytes, changed_words, is_change_of};
 use super::ranges::Ranges;
 use super::source::Source;
+use super::store::Store;
 use crate::base::{Error, Result};
 use crate::device_main::home::Home;
-use crate::sys::{mapping, node};
+use crate::sys::mapping;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
-use memmap2::{Mmap, MmapOptions};
-use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const PAGE: u64 = 4096;
-/// The file's length: all addresses of a process.
-const ADDRESSES: u64 = 1 << 47;
 /// Most bytes of one change: its new and its old bytes go into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
-/// Most bytes that are kept for the next kernel, which then need not be allocated again.
-const KEPT: u64 = 1 << 30;
 /// Changes of at least this many bytes are offered to a program of this node.
 const LARGE: usize = 64 << 10;
 
 pub(super) struct Pages {
     source: Source,
-    file: File,
+    /// What was fetched.
+    fetched: Store,
+    /// What kernels that write in order use instead, in `streamed`.
+    written: Store,
     /// This process's pagemap.
     pagemap: File,
     mapped: Ranges,
+    streamed: Ranges,
     ahead: Ahead,
-    /// What the file still has memory for.
-    kept: Ranges,
 }
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
-        let file = node::memfd(c"omptarget-mpi-pages", 0)?;
-        file.set_len(ADDRESSES)?;
+        let (fetched, written) = (Store::new(c"omptarget-mpi-fetched")?, Store::new(c"omptarget-mpi-written")?);
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, ahead, kept) = Default::default();
-        Ok(Pages { source, file, pagemap, mapped, ahead, kept })
+        let (mapped, streamed, ahead) = Default::default();
+        Ok(Pages { source, fetched, written, pagemap, mapped, streamed, ahead })
     }
 
     /// Fetches the page of an address, and others with it, unless it is there.
@@ -58,35 +54,44 @@ impl Pages {
         if self.mapped.around(page).is_some() {
             return Ok(());
         }
-        let wanted = self.mapped.gap(page, &self.ahead.around(page));
-        let got = match self.fetch_range(home, wanted.clone()) {
+        let (range, stream) = self.ahead.around(page);
+        let is_written = stream.is_some_and(|stream| stream.is_written || self.is_written(&stream.last()));
+        let wanted = self.mapped.gap(page, &range);
+        let got = match self.fetch_range(home, wanted.clone(), is_written) {
             Ok(got) if got.contains(&page) => got,
             // The program has nothing somewhere before the page.
-            _ if wanted.start < page => self.fetch_range(home, page..wanted.end)?,
+            _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written)?,
             other => other?,
         };
-        self.ahead.note(page, got);
+        self.ahead.note(page, got, is_written);
         Ok(())
     }
 
     /// Fetches what the program has from the start of a range on.
-    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>) -> Result<Range<u64>> {
+    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<Range<u64>> {
         let mut end = range.start;
         self.source.read(home, range.clone(), &mut |at, bytes| {
             if at != end || at + bytes.len() as u64 > range.end {
                 return Err(Error::new("the program sends other memory than this device has asked for"));
             }
             end += bytes.len() as u64;
-            Ok(self.file.write_all_at(bytes, at)?)
+            if is_written {
+                self.written.write(at, bytes)?;
+            }
+            Ok(self.fetched.write(at, bytes)?)
         })?;
         let got = range.start..end;
-        mapping::map_private_at(&got, &self.file).map_err(|e| {
+        let mapped = if is_written { self.written.map(&got, false) } else { self.fetched.map(&got, true) };
+        mapped.map_err(|e| {
             Error::from(e).context(format_args!(
                 "the program has {:#x} to {end:#x}, which this device can't map there",
                 range.start
             ))
         })?;
         self.mapped.insert(got.clone());
+        if is_written {
+            self.streamed.insert(got.clone());
+        }
         Ok(got)
     }
 
@@ -97,7 +102,7 @@ impl Pages {
         let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false };
         for written in self.written()? {
             let at = written.start;
-            let old = self.fetched(&written)?;
+            let old = self.fetched.view(&written)?;
             // SAFETY: these pages are mapped. If others may write there, they are only copied.
             let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
             if !last {
@@ -105,15 +110,14 @@ impl Pages {
                 copy.extend_from_slice(now);
                 now = &copy;
             }
-            let changes: Vec<_> = changed_words(now, &old).collect();
-            let len: usize = changes.iter().map(|change| change.len()).sum();
-            if len < LARGE || !self.source.is_near() || !home.offer_changes(seq, at, now, &old)? {
-                for change in changes {
+            let is_large = self.source.is_near() && is_change_of(LARGE, now, &old);
+            if !is_large || !home.offer_changes(seq, at, now, &old)? {
+                for change in changed_words(now, &old) {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }
             }
             if !last {
-                self.file.write_all_at(now, at)?;
+                self.fetched.write(at, now)?;
             }
         }
         outgoing.flush();
@@ -123,24 +127,29 @@ impl Pages {
         Ok(())
     }
 
-    /// The pages that kernels have written to.
+    /// What kernels have written to, or may have.
     fn written(&self) -> Result<Vec<Range<u64>>> {
         let mut written = Ranges::default();
         for range in self.mapped.iter() {
-            let mut entries = vec![0; (range.end - range.start) as usize / PAGE as usize * size_of::<u64>()];
-            self.pagemap.read_exact_at(&mut entries, range.start / PAGE * size_of::<u64>() as u64)?;
-            let pages = (range.start..range.end).step_by(PAGE as usize);
-            let copies = pages.zip(entries.as_chunks().0).filter(|(_, entry)| is_copy(u64::from_ne_bytes(**entry)));
-            copies.for_each(|(page, _)| written.insert(page..page + PAGE));
+            self.copies(&range)?.into_iter().for_each(|page| written.insert(page..page + PAGE));
         }
+        self.streamed.iter().for_each(|range| written.insert(range));
         Ok(written.iter().collect())
     }
 
-    /// What was fetched of a range.
-    fn fetched(&self, range: &Range<u64>) -> Result<Mmap> {
-        let view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).populate().clone();
-        // SAFETY: only this object, under its lock, changes the file.
-        Ok(unsafe { view.map(&self.file)? })
+    /// The pages of a range of which this process has copies.
+    fn copies(&self, range: &Range<u64>) -> Result<Vec<u64>> {
+        let mut entries = vec![0; (range.end - range.start) as usize / PAGE as usize * size_of::<u64>()];
+        self.pagemap.read_exact_at(&mut entries, range.start / PAGE * size_of::<u64>() as u64)?;
+        let pages = (range.start..range.end).step_by(PAGE as usize).zip(entries.as_chunks().0);
+        Ok(pages.filter(|(_, entry)| is_copy(u64::from_ne_bytes(**entry))).map(|(page, _)| page).collect())
+    }
+
+    /// True if kernels have written to most of the last pages of a range.
+    fn is_written(&self, range: &Range<u64>) -> bool {
+        const LAST: u64 = 8;
+        let last = range.start.max(range.end.saturating_sub(LAST * PAGE))..range.end;
+        self.copies(&last).is_ok_and(|copies| 2 * copies.len() as u64 * PAGE > last.end - last.start)
     }
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
@@ -149,14 +158,14 @@ impl Pages {
             let mut end = range.start;
             let read = self.source.read(home, range.clone(), &mut |at, bytes| {
                 end = at + bytes.len() as u64;
-                take_over(&self.file, at, bytes)
+                take_over(&self.fetched, at, bytes)
             });
             if end == range.end {
                 continue;
             }
             // The program has unmapped something. If a kernel needs what lies behind that, it is fetched again.
             let gone = end..range.end;
-            if self.written()?.iter().any(|written| written.start < gone.end && gone.start < written.end) {
+            if self.is_changed_in(&gone)? {
                 let unmapped =
                     format!("the program has unmapped {end:#x}, near what a region has written that still runs");
                 return Err(read.err().unwrap_or(Error::Reported).context(unmapped));
@@ -164,25 +173,36 @@ impl Pages {
             // SAFETY: this object mapped it. A kernel that uses it faults.
             unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
             self.mapped.remove(&gone);
+            self.streamed.remove(&gone);
         }
         Ok(())
+    }
+
+    /// True if something in a range differs from what was fetched.
+    fn is_changed_in(&self, range: &Range<u64>) -> Result<bool> {
+        for written in self.written()? {
+            let common = written.start.max(range.start)..written.end.min(range.end);
+            if !common.is_empty() {
+                let old = self.fetched.view(&common)?;
+                // SAFETY: these pages are mapped. If others write there, any value will do.
+                let now = unsafe { std::slice::from_raw_parts(common.start as *const u8, old.len()) };
+                if is_change_of(1, now, &old) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     pub fn forget(&mut self) {
         for range in self.mapped.iter() {
             // SAFETY: this object mapped it, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
-            self.kept.insert(range);
         }
+        self.fetched.release(self.mapped.iter());
+        self.written.release(self.streamed.iter());
         self.mapped.clear();
-        if self.kept.bytes() > KEPT {
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            for range in self.kept.iter() {
-                // If this fails, the memory stays in use.
-                let _ = fallocate(&self.file, hole, range.start, range.end - range.start);
-            }
-            self.kept.clear();
-        }
+        self.streamed.clear();
     }
 }
 
@@ -195,20 +215,20 @@ fn is_copy(entry: u64) -> bool {
     entry & (PRESENT | OF_FILE) == PRESENT || entry & SWAPPED != 0
 }
 
-/// Stores what differs in the program's memory now, `bytes`, from what was fetched, in the file, and in mapped pages that
-/// are copies.
-fn take_over(file: &File, at: u64, bytes: &[u8]) -> Result<()> {
+/// Stores what differs in the program's memory now, `bytes`, from what was fetched, as fetched, and in mapped pages that
+/// are others.
+fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     let mut known = vec![0; bytes.len()];
-    file.read_exact_at(&mut known, at)?;
+    fetched.read(at, &mut known)?;
     for change in changed_bytes(bytes, &known) {
         for i in change {
             let (theirs, known) = (bytes[i], known[i]);
             // SAFETY: the page is mapped.
             let mine = unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
-            // What both have changed stays as it was, in the file too, for the program to find the conflict.
+            // What both have changed stays as it was, as fetched too, for the program to find the conflict.
             if mine.load(Ordering::Relaxed) == known {
-                file.write_all_at(&[theirs], at + i as u64)?;
-                // If the page is a copy. A kernel may write another value at this moment.
+                fetched.write(at + i as u64, &[theirs])?;
+                // If the page is another. A kernel may write another value at this moment.
                 let _ = mine.compare_exchange(known, theirs, Ordering::Relaxed, Ordering::Relaxed);
             }
         }

@@ -18,12 +18,16 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// Removes the end of a range.
-    pub fn remove(&mut self, tail: &Range<u64>) {
-        if let Some(range) = self.around(tail.start) {
-            self.0.remove(&range.start);
-            if range.start < tail.start {
-                self.0.insert(range.start, tail.start);
+    pub fn remove(&mut self, range: &Range<u64>) {
+        let is_behind = |end: u64| end > range.start;
+        let before_end = self.0.range(..range.end).rev().take_while(|(_, end)| is_behind(**end));
+        for (start, end) in before_end.map(|(&start, &end)| (start, end)).collect::<Vec<_>>() {
+            self.0.remove(&start);
+            if start < range.start {
+                self.0.insert(start, range.start);
+            }
+            if range.end < end {
+                self.0.insert(range.end, end);
             }
         }
     }

@@ -10,10 +10,10 @@ const PAGE: u64 = 4096;
 fn run_through(ahead: &mut Ahead, start: u64, len: u64) -> usize {
     let (mut at, mut faults) = (start, 0);
     while at < start + len {
-        let around = ahead.around(at);
+        let (around, _) = ahead.around(at);
         assert!(around.contains(&at));
         let got = around.start.max(start)..around.end.min(start + len);
-        ahead.note(at, got.clone());
+        ahead.note(at, got.clone(), false);
         at = got.end;
         faults += 1;
     }
@@ -38,10 +38,10 @@ fn what_is_in_no_order_is_handled_in_small_pieces() {
     let mut ahead = Ahead::default();
     for i in 0..1000 {
         let page = START + i * 7919 % 1000 * MOST;
-        let around = ahead.around(page);
+        let (around, _) = ahead.around(page);
         assert_eq!(around.end - around.start, LEAST);
         assert!(around.contains(&page) && around.start % LEAST == 0);
-        ahead.note(page, around);
+        ahead.note(page, around, false);
     }
 }
 
@@ -53,8 +53,8 @@ fn streams_beside_each_other_are_followed() {
         let mut faults = 0;
         for _ in 0..6 {
             for at in &mut at {
-                let around = ahead.around(*at);
-                ahead.note(*at, around.clone());
+                let (around, _) = ahead.around(*at);
+                ahead.note(*at, around.clone(), false);
                 faults += (around.end - around.start) / LEAST;
                 *at = around.end;
             }
@@ -71,21 +71,33 @@ fn streams_beside_each_other_are_followed() {
 #[test]
 fn a_stream_may_skip_some_pages() {
     let mut ahead = Ahead::default();
-    ahead.note(START, START..START + LEAST);
+    ahead.note(START, START..START + LEAST, false);
     let next = START + LEAST + 3 * PAGE;
-    assert_eq!(ahead.around(next), next..next + 2 * LEAST);
+    assert_eq!(ahead.around(next).0, next..next + 2 * LEAST);
     // Backwards, or far away, is another stream.
     for other in [START - PAGE, START + 3 * LEAST] {
-        let around = ahead.around(other);
+        let (around, _) = ahead.around(other);
         assert_eq!(around.end - around.start, LEAST);
+    }
+}
+
+#[test]
+fn a_stream_knows_what_it_has_got_and_whether_it_writes() {
+    let mut ahead = Ahead::default();
+    assert!(ahead.around(START).1.is_none());
+    for (n, is_written) in [(0, false), (1, true)] {
+        let at = START + n * LEAST;
+        ahead.note(at, at..at + LEAST, is_written);
+        let stream = ahead.around(at + LEAST).1.expect("it goes on");
+        assert_eq!((stream.last(), stream.is_written), (at..at + LEAST, is_written));
     }
 }
 
 #[test]
 fn the_ends_of_the_address_space_are_no_limit() {
     let mut ahead = Ahead::default();
-    assert_eq!(ahead.around(0), 0..LEAST);
+    assert_eq!(ahead.around(0).0, 0..LEAST);
     let last = u64::MAX - LEAST;
-    ahead.note(last - PAGE, last - PAGE..last);
-    assert_eq!(ahead.around(last).start, last);
+    ahead.note(last - PAGE, last - PAGE..last, false);
+    assert_eq!(ahead.around(last).0.start, last);
 }

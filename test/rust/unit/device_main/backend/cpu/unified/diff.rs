@@ -22,6 +22,15 @@ fn neighbors_are_one_range() {
     assert_eq!(changed_bytes(&new, &old).collect::<Vec<_>>(), [7..9, 20..21, 63..64]);
 }
 
+#[test]
+fn a_change_counts_in_words() {
+    let old = [0; 64];
+    let mut new = old;
+    assert!(is_change_of(0, &new, &old) && !is_change_of(1, &new, &old));
+    [3, 4, 40].into_iter().for_each(|i| new[i] = 1);
+    assert!(is_change_of(16, &new, &old) && !is_change_of(17, &new, &old));
+}
+
 proptest! {
     /// The ranges are in order, do not touch, and hold what differs: words with a byte that does, or only such bytes.
     #[test]

@@ -226,6 +226,43 @@ fn memory_that_the_program_does_not_have_is_refused() {
 }
 
 #[test]
+fn what_is_written_in_order_is_not_copied_page_by_page() {
+    let program = Program::new(64);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    for page in 0..64 {
+        device.write(at(page), 1);
+        if page == 15 {
+            assert!(device.pages.copies(&(at(0)..at(16))).unwrap().len() == 16 && device.pages.streamed.bytes() == 0);
+        }
+    }
+    assert!(device.pages.streamed.iter().eq(std::iter::once(at(16)..at(64))));
+    assert!(device.pages.copies(&(at(16)..at(64))).unwrap().is_empty());
+    // It is as any other page: what the program writes meanwhile is taken over, what both write is a conflict, and what
+    // was sent is not sent again.
+    program.set(at(40) + 1, 2);
+    program.set(at(41), 3);
+    device.refresh().unwrap();
+    assert_eq!((device.read(at(40) + 1), device.read(at(41))), (2, 1));
+    device.send();
+    assert_eq!(*program.conflicts.lock(), [at(41)]);
+    program.set(at(42), 9);
+    device.send();
+    assert_eq!((program.get(at(42)), program.get(at(63)), program.conflicts.lock().len()), (9, 1, 1));
+    // It may vanish, for nothing of it is to be sent.
+    program.unmap(50);
+    device.refresh().unwrap();
+    assert!(device.touch(at(50)).is_err());
+    assert!(device.pages.streamed.iter().eq(std::iter::once(at(16)..at(50))));
+    // What was only read is as cheap as before.
+    device.end();
+    (0..50).for_each(|page| {
+        assert_eq!(device.read(at(page)), if [41, 42].contains(&page) { program.get(at(page)) } else { 1 })
+    });
+    assert_eq!(device.pages.streamed.bytes(), 0);
+}
+
+#[test]
 fn memory_that_vanishes_is_forgotten_unless_it_was_written() {
     let program = Program::new(4);
     let at = |page: u64| program.base + page * PAGE;
@@ -310,6 +347,8 @@ enum Step {
     Program(usize, u8),
     Read(usize),
     Write(usize, u8),
+    /// A byte of each page, in order.
+    WriteAll(u8),
     Send,
     Refresh,
     /// A kernel ends, another one begins.
@@ -325,6 +364,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (place(), any::<u8>()).prop_map(|(at, value)| Step::Program(at, value)),
         4 => place().prop_map(Step::Read),
         4 => (place(), any::<u8>()).prop_map(|(at, value)| Step::Write(at, value)),
+        1 => any::<u8>().prop_map(Step::WriteAll),
         1 => Just(Step::Send),
         1 => Just(Step::Refresh),
         1 => Just(Step::Forget),
@@ -357,6 +397,12 @@ proptest! {
                 Step::Write(at, value) if is_there(at) && is_mine(at) => {
                     device.write(program.base + at as u64, value);
                     written[at] = value;
+                }
+                Step::WriteAll(value) => {
+                    for at in (0..PAGES).map(|page| page * PAGE as usize).filter(|at| is_there(*at)) {
+                        device.write(program.base + at as u64, value);
+                        written[at] = value;
+                    }
                 }
                 Step::Read(at) if is_there(at) => {
                     let value = device.read(program.base + at as u64);

@@ -9,12 +9,15 @@ const END: u64 = 64;
 proptest! {
     /// A set of ranges is compared with a table of all addresses.
     #[test]
-    fn ranges_are_what_was_inserted(inserted in prop::collection::vec((0..END, 1..9u64), 0..12), within in (0..END, 0..END)) {
+    fn ranges_are_what_was_inserted_and_not_removed(
+        changes in prop::collection::vec((0..END, 1..9u64, prop::bool::weighted(0.8)), 0..16), within in (0..END, 0..END),
+    ) {
         let mut ranges = Ranges::default();
         let mut is_in = vec![false; END as usize + 9];
-        for (start, len) in inserted {
-            ranges.insert(start..start + len);
-            (start..start + len).for_each(|at| is_in[at as usize] = true);
+        for (start, len, is_inserted) in changes {
+            let range = start..start + len;
+            if is_inserted { ranges.insert(range.clone()) } else { ranges.remove(&range) }
+            range.for_each(|at| is_in[at as usize] = is_inserted);
         }
         let all: Vec<_> = ranges.iter().collect();
         prop_assert!(all.windows(2).all(|two| two[0].end < two[1].start), "{all:?} touch or are in no order");

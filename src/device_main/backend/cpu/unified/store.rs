@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! A file in memory whose offsets are the program's addresses, so that neighbors are one mapping: a process has 65,530 at
+//! most.
+
+use super::ranges::Ranges;
+use crate::base::Result;
+use crate::sys::{mapping, node};
+use memmap2::{Mmap, MmapOptions};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// The file's length: all addresses of a process.
+const ADDRESSES: u64 = 1 << 47;
+/// Most bytes that are kept for the next kernel, which then need not be allocated again.
+const KEPT: u64 = 1 << 30;
+
+pub(super) struct Store {
+    file: File,
+    /// What the file has memory for, and no kernel uses.
+    kept: Ranges,
+}
+
+impl Store {
+    pub fn new(name: &CStr) -> Result<Store> {
+        let file = node::memfd(name, 0)?;
+        file.set_len(ADDRESSES)?;
+        Ok(Store { file, kept: Ranges::default() })
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    pub fn read(&self, at: u64, to: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(to, at)
+    }
+
+    /// Maps a range to its addresses. What is written there is in the file, or in copies if it is `private`.
+    pub fn map(&self, range: &Range<u64>, private: bool) -> io::Result<()> {
+        mapping::map_file_at(range, &self.file, private)
+    }
+
+    /// What the file has in a range.
+    pub fn view(&self, range: &Range<u64>) -> Result<Mmap> {
+        let view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).populate().clone();
+        // SAFETY: only this object, under its owner's lock, changes the file.
+        Ok(unsafe { view.map(&self.file)? })
+    }
+
+    /// No kernel uses these ranges any more.
+    pub fn release(&mut self, ranges: impl Iterator<Item = Range<u64>>) {
+        ranges.for_each(|range| self.kept.insert(range));
+        if self.kept.bytes() > KEPT {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            for range in self.kept.iter() {
+                // If this fails, the memory stays in use.
+                let _ = fallocate(&self.file, hole, range.start, range.end - range.start);
+            }
+            self.kept.clear();
+        }
+    }
+}
