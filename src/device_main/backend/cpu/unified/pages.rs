@@ -69,16 +69,14 @@ impl Pages {
 
     /// Fetches what the program has from the start of a range on.
     fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<Range<u64>> {
-        let mut end = range.start;
-        self.source.read(home, range.clone(), &mut |at, bytes| {
-            if at != end || at + bytes.len() as u64 > range.end {
-                return Err(Error::new("the program sends other memory than this device has asked for"));
-            }
-            end += bytes.len() as u64;
-            if is_written {
-                self.written.write(at, bytes)?;
-            }
-            Ok(self.fetched.write(at, bytes)?)
+        self.fetched.note(&range);
+        if is_written {
+            self.written.note(&range);
+        }
+        let (fetched, written) = (&self.fetched, is_written.then_some(&self.written));
+        let end = self.source.read(home, range.clone(), &|at, bytes| {
+            written.map_or(Ok(()), |written| written.write(at, bytes))?;
+            Ok(fetched.write(at, bytes)?)
         })?;
         let got = range.start..end;
         let mapped = if is_written { self.written.map(&got, false) } else { self.fetched.map(&got, true) };
@@ -155,11 +153,9 @@ impl Pages {
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
         for range in self.mapped.iter().collect::<Vec<_>>() {
-            let mut end = range.start;
-            let read = self.source.read(home, range.clone(), &mut |at, bytes| {
-                end = at + bytes.len() as u64;
-                take_over(&self.fetched, at, bytes)
-            });
+            let fetched = &self.fetched;
+            let read = self.source.read(home, range.clone(), &|at, bytes| take_over(fetched, at, bytes));
+            let end = *read.as_ref().unwrap_or(&range.start);
             if end == range.end {
                 continue;
             }
@@ -199,8 +195,8 @@ impl Pages {
             // SAFETY: this object mapped it, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
-        self.fetched.release(self.mapped.iter());
-        self.written.release(self.streamed.iter());
+        self.fetched.trim();
+        self.written.trim();
         self.mapped.clear();
         self.streamed.clear();
     }

@@ -20,7 +20,7 @@ const KEPT: u64 = 1 << 30;
 
 pub(super) struct Store {
     file: File,
-    /// What the file has memory for, and no kernel uses.
+    /// What the file may have memory for.
     kept: Ranges,
 }
 
@@ -51,9 +51,13 @@ impl Store {
         Ok(unsafe { view.map(&self.file)? })
     }
 
-    /// No kernel uses these ranges any more.
-    pub fn release(&mut self, ranges: impl Iterator<Item = Range<u64>>) {
-        ranges.for_each(|range| self.kept.insert(range));
+    /// Notes that this range will be written.
+    pub fn note(&mut self, range: &Range<u64>) {
+        self.kept.insert(range.clone());
+    }
+
+    /// No kernel uses the file now: frees its memory if that is much.
+    pub fn trim(&mut self) {
         if self.kept.bytes() > KEPT {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             for range in self.kept.iter() {
