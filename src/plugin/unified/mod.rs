@@ -13,7 +13,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend};
 use crate::base::{Error, Result, elf};
 use crate::sys::process::{self, Mappings};
-use crate::sys::{layout, node};
+use crate::sys::{layout, node, shares};
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use crate::wire::reply::Changes;
@@ -196,12 +196,21 @@ impl Unified {
         self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            result = result.and(self.take_over_range(ports, port, (at, new, old)));
+            let range = at..at + new.len() as u64;
+            result =
+                result.and(self.take_over_range(ports, port, range, |is_others| take_over(at, new, old, is_others)));
         }
         result
     }
 
-    fn take_over_range(&self, ports: &Ports, port: usize, (at, new, old): (u64, &[u8], &[u8])) -> Result<()> {
+    /// Has `merge` take over a change of a range: that needs to know which bytes other devices have changed.
+    fn take_over_range(
+        &self,
+        ports: &Ports,
+        port: usize,
+        range: Range<u64>,
+        merge: impl FnOnce(IsOthers<'_>) -> Result<()>,
+    ) -> Result<()> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
         let since = oldest(&ports[port]).unwrap_or(0);
@@ -212,10 +221,10 @@ impl Unified {
             taken.retain(|taken| taken.epoch >= needed);
         }
         let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
-        let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
-        let result = take_over(at, new, old, &is_others);
+        let all = &*taken;
+        let result = merge(&|at| all.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at)));
         if others_run {
-            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
+            taken.push(Taken { range, port, epoch: epoch::end() });
         }
         result
     }
@@ -229,29 +238,52 @@ impl Unified {
         new: u64,
         old: u64,
     ) -> Result<()> {
-        const PIECE: usize = 256 << 10;
         let process = self.processes[port].ok_or(Error::Reported)?;
-        let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
-        for at in range.clone().step_by(PIECE) {
-            let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
-            let read = |from: u64, to: &mut [u8]| {
-                // SAFETY: the buffer is that long.
-                unsafe { process::read_memory(process, from + offset, to.as_mut_ptr(), len) == len as isize }
-            };
-            if !read(new, &mut theirs) || !read(old, &mut before) {
-                return Err(Error::Reported);
-            }
-            let change = (at, &theirs[..len], &before[..len]);
-            if let Err(e) = self.take_over_range(ports, port, change) {
-                diagnose::fail_kernel(ports, (port, seq), &e);
-            }
+        let merged = self.take_over_range(ports, port, range.clone(), |is_others| {
+            let part = |part| take_over_part(process, (range.start, new, old), part, is_others);
+            let parts = shares::divide(range.clone(), &part).into_iter();
+            // That something can't be read matters more than a conflict.
+            let merged = parts.map(|(_, merged)| merged);
+            merged.reduce(|all, part| if part == Err(Error::Reported) { part } else { all.and(part) }).unwrap_or(Ok(()))
+        });
+        match merged {
+            Err(e) if e != Error::Reported => diagnose::fail_kernel(ports, (port, seq), &e),
+            other => return other,
         }
         Ok(())
     }
 }
 
+/// True of an address that another device has changed.
+type IsOthers<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+
+/// Takes over a part of a range, of which the beginning is at `start` here, and at `new` and `old` in the device's process.
+/// A conflict is returned when all of the part is taken over, [`Error::Reported`] if that can't be read.
+fn take_over_part(
+    process: i32,
+    (start, new, old): (u64, u64, u64),
+    part: Range<u64>,
+    is_others: IsOthers<'_>,
+) -> Result<()> {
+    const PIECE: usize = 256 << 10;
+    let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut result = Ok(());
+    for at in part.clone().step_by(PIECE) {
+        let len = PIECE.min((part.end - at) as usize);
+        let read = |from: u64, to: &mut [u8]| {
+            // SAFETY: the buffer is that long.
+            unsafe { process::read_memory(process, from + (at - start), to.as_mut_ptr(), len) == len as isize }
+        };
+        if !read(new, &mut theirs) || !read(old, &mut before) {
+            return Err(Error::Reported);
+        }
+        result = result.and(take_over(at, &theirs[..len], &before[..len], is_others));
+    }
+    result
+}
+
 /// Takes over a change of the program's memory.
-fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+fn take_over(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
@@ -271,7 +303,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -
 }
 
 /// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result<()> {
     merge::check_writable(at, new.len())?;
     // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
     // part.
