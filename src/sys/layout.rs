@@ -59,6 +59,7 @@ pub(crate) fn choose_window() -> Option<Move> {
     let loader = Mappings::now().file_at(unsafe { libc::getauxval(libc::AT_BASE) } as usize)?;
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
     setrlimit(Resource::Stack, Rlimit { current: Some(STACK_LIMIT), maximum }).ok()?;
+    randomize();
     set_heap(true);
     Some(Move { loader, stack_limit: current.unwrap_or(libc::RLIM_INFINITY) })
 }
@@ -82,6 +83,19 @@ pub(crate) fn settle(stack_limit: u64) {
             && mapping::map_at(end - PAGE, PAGE, libc::PROT_NONE, None).is_ok()
         {
             STACK_END.store(end, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Has the next program's mappings at random addresses (`setarch -R` would not): else its first stack would be where that
+/// of the job's program is.
+fn randomize() {
+    const QUERY: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: it changes how the next program is loaded, nothing else.
+    unsafe {
+        let now = libc::personality(QUERY);
+        if now > 0 {
+            libc::personality((now & !libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
         }
     }
 }

@@ -7,7 +7,7 @@
 // UNSUPPORTED: accelerators && llvm18
 //
 // RUN: %clang %s -o %t
-// RUN: setarch -R %run2 %t
+// RUN: env OMPTARGET_MPI_UNIFIED=off setarch -R %run2 %t
 
 #include "offload.h"
 
