@@ -10,8 +10,8 @@ use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
-use crate::base::settings::{self, Backend};
-use crate::base::{Error, Result, elf};
+use crate::base::settings::{self, Backend, Settings};
+use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{layout, node};
 use crate::wire::command::Command;
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
@@ -42,6 +42,8 @@ pub(crate) fn require() {
 
 /// Sends a control message of one command to a device.
 type Send<'a> = &'a dyn Fn(usize, Command<'_>) -> Result<()>;
+/// Prints a line about a device, once no lock is held.
+type Say<'a> = &'a dyn Fn(usize, &str);
 
 /// Memory that a kernel of a device has changed.
 struct Taken {
@@ -95,6 +97,9 @@ impl FirstStack {
 
 pub(crate) struct Unified {
     mode: settings::Unified,
+    on_conflict: settings::Conflict,
+    /// By device, the last message of which a conflict was printed.
+    warned: Vec<AtomicU64>,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
     /// By device, where its first stack is.
@@ -102,7 +107,7 @@ pub(crate) struct Unified {
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
     /// What was taken over while kernels of other devices ran.
-    taken: Mutex<Vec<Taken>, { order::LEAF }>,
+    taken: Mutex<Vec<Taken>, { order::TAKEN }>,
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
@@ -110,7 +115,7 @@ pub(crate) struct Unified {
 
 impl Unified {
     /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
-    pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
+    pub(crate) fn new(settings: &Settings, has_window: bool, devices: &[Hello]) -> Unified {
         let here = node::node_id();
         let process = |device: &Hello| (device.node == here).then_some(device.pid as i32);
         let obstacles = devices.iter().map(|device| obstacle(device, has_window, process(device))).collect();
@@ -118,8 +123,10 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (taken, requests) = Default::default();
-        Unified { mode, obstacles, stacks, processes, taken, requests, is_asked: AtomicBool::new(false) }
+        let (taken, requests, is_asked) = Default::default();
+        let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
+        let warned = devices.iter().map(|_| AtomicU64::default()).collect();
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
     }
 
     /// True if regions may use the program's memory.
@@ -168,14 +175,14 @@ impl Unified {
 
     /// Answers what devices have asked for, by `send`.
     #[cold]
-    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>) {
+    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>, say: Say<'_>) {
         self.is_asked.store(false, Ordering::Release);
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check(port).and_then(|()| match request {
                 Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
                 Request::TakeOver { seq, at, len, new, old } => {
-                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
                     send(port, Command::Taken)
                 }
                 Request::Find { at } => {
@@ -192,16 +199,27 @@ impl Unified {
     }
 
     /// Takes over what a kernel of a device has changed.
-    pub(super) fn take_over(&self, ports: &Ports, port: usize, mut changes: Changes<'_>) -> Result<()> {
+    pub(super) fn take_over(
+        &self,
+        ports: &Ports,
+        say: Say<'_>,
+        (port, seq): (usize, u64),
+        mut changes: Changes<'_>,
+    ) -> Result<()> {
         self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            result = result.and(self.take_over_range(ports, port, (at, new, old)));
+            result = result.and(self.take_over_range((ports, say), (port, seq), (at, new, old)));
         }
         result
     }
 
-    fn take_over_range(&self, ports: &Ports, port: usize, (at, new, old): (u64, &[u8], &[u8])) -> Result<()> {
+    fn take_over_range(
+        &self,
+        (ports, say): (&Ports, Say<'_>),
+        (port, seq): (usize, u64),
+        (at, new, old): (u64, &[u8], &[u8]),
+    ) -> Result<()> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
         let since = oldest(&ports[port]).unwrap_or(0);
@@ -213,17 +231,38 @@ impl Unified {
         }
         let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
         let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
-        let result = take_over(at, new, old, &is_others);
+        let on_conflict = |conflict| self.resolve(conflict, (ports, say), (port, seq));
+        let result = take_over(at, new, old, (&is_others, &on_conflict));
         if others_run {
             taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
         }
         result
     }
 
+    /// A kernel could not change a byte: fails, or warns once for each message. Other bytes were changed.
+    #[cold]
+    fn resolve(&self, conflict: Conflict, (ports, say): (&Ports, Say<'_>), message: (usize, u64)) -> Result<()> {
+        if self.on_conflict == settings::Conflict::Error {
+            return Err(Error::new(conflict.to_string()));
+        }
+        let (port, seq) = message;
+        if self.warned[port].swap(seq, Ordering::Relaxed) != seq {
+            let kernel = diagnose::kernel_of(ports, message);
+            say(
+                port,
+                &log::warning_text(format_args!(
+                    "{kernel}on {}: {conflict}; the byte stays so (OMPTARGET_MPI_USM_CONFLICT=warn)",
+                    ports[port].name
+                )),
+            );
+        }
+        Ok(())
+    }
+
     /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
     fn take_over_from(
         &self,
-        ports: &Ports,
+        (ports, say): (&Ports, Say<'_>),
         (port, seq): (usize, u64),
         range: Range<u64>,
         new: u64,
@@ -242,7 +281,7 @@ impl Unified {
                 return Err(Error::Reported);
             }
             let change = (at, &theirs[..len], &before[..len]);
-            if let Err(e) = self.take_over_range(ports, port, change) {
+            if let Err(e) = self.take_over_range((ports, say), (port, seq), change) {
                 diagnose::fail_kernel(ports, (port, seq), &e);
             }
         }
@@ -250,8 +289,11 @@ impl Unified {
     }
 }
 
+/// Which bytes another device has changed too, and what to do about a conflict.
+type Others<'a> = (&'a dyn Fn(u64) -> bool, &'a dyn Fn(Conflict) -> Result<()>);
+
 /// Takes over a change of the program's memory.
-fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+fn take_over(at: u64, new: &[u8], old: &[u8], others: Others<'_>) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
@@ -262,7 +304,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -
             end = end_of(end);
         }
         if start < end {
-            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], is_others));
+            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], others));
         }
         start = if end < new.len() { end_of(end) } else { end };
         end = start;
@@ -271,16 +313,11 @@ fn take_over(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -
 }
 
 /// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: &dyn Fn(u64) -> bool) -> Result<()> {
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], (is_others, on_conflict): Others<'_>) -> Result<()> {
     merge::check_writable(at, new.len())?;
     // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
     // part.
-    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.map_err(|Conflict { at, new, old, here }| {
-        Error::new(format!(
-            "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
-             another device, has changed it meanwhile"
-        ))
-    })
+    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.or_else(on_conflict)
 }
 
 /// Why regions of a device can't use the program's memory, if so.
