@@ -60,7 +60,7 @@ fn requires_it() -> bool {
 
 /// True after [`require`].
 #[inline]
-pub(super) fn is_required() -> bool {
+pub(crate) fn is_required() -> bool {
     REQUIRED.load(Ordering::Relaxed)
 }
 
