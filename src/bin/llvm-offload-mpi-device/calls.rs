@@ -2,9 +2,12 @@
 //! Functions of the C library that regions may call with memory of the program, see [`omptarget_mpi::device_main::backend::cpu::calls`].
 //!
 //! The system can't read and write such memory until this process has fetched it; the C library's streams are others
-//! here than in the program; and this process's malloc has not allocated the program's memory.
+//! here than in the program; this process's malloc has not allocated the program's memory; and its libomp does not know
+//! the program's locks.
 
-use omptarget_mpi::device_main::backend::cpu::calls::{OWN_STREAMS, STREAMS, fetch, is_of_program, next, own, refuse};
+use omptarget_mpi::device_main::backend::cpu::calls::{
+    FREED, LOCKED, OWN_STREAMS, STREAMS, fetch, find_next, is_of_program, next, own, refuse,
+};
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicUsize;
@@ -41,13 +44,13 @@ macro_rules! replace {
         /// The system's functions.
         #[allow(non_upper_case_globals, reason = "they have the functions' names")]
         mod system {
-            use super::{AtomicUsize, CStr, next};
+            use super::{AtomicUsize, CStr, find_next};
 
             $( pub static $name: AtomicUsize = AtomicUsize::new(0); )+
 
-            /// Finds all of them.
+            /// Finds those of libraries that are loaded already: not libomp's.
             pub fn find() {
-                $( next(&$name, name!($name)); )+
+                $( find_next(&$name, name!($name)); )+
             }
         }
     };
@@ -122,8 +125,38 @@ replace! {
         stream = own(stream);
     }
 
-    fn free(at: *mut c_void) { refuse(at, "free"); }
-    fn realloc(at: *mut c_void, size: usize) -> *mut c_void { refuse(at, "realloc"); }
+    fn free(at: *mut c_void) { refuse(at, "free", FREED); }
+    fn realloc(at: *mut c_void, size: usize) -> *mut c_void { refuse(at, "realloc", FREED); }
+    fn omp_free(at: *mut c_void, allocator: usize) { refuse(at, "omp_free", FREED); }
+    fn omp_realloc(at: *mut c_void, size: usize, allocator: usize, old: usize) -> *mut c_void {
+        refuse(at, "omp_realloc", FREED);
+    }
+
+    // libomp's, for C and for Fortran.
+    fn omp_init_lock(lock: *mut c_void) { refuse(lock, "omp_init_lock", LOCKED); }
+    fn omp_init_lock_with_hint(lock: *mut c_void, hint: usize) { refuse(lock, "omp_init_lock_with_hint", LOCKED); }
+    fn omp_destroy_lock(lock: *mut c_void) { refuse(lock, "omp_destroy_lock", LOCKED); }
+    fn omp_set_lock(lock: *mut c_void) { refuse(lock, "omp_set_lock", LOCKED); }
+    fn omp_unset_lock(lock: *mut c_void) { refuse(lock, "omp_unset_lock", LOCKED); }
+    fn omp_test_lock(lock: *mut c_void) -> c_int { refuse(lock, "omp_test_lock", LOCKED); }
+    fn omp_init_nest_lock(lock: *mut c_void) { refuse(lock, "omp_init_nest_lock", LOCKED); }
+    fn omp_init_nest_lock_with_hint(lock: *mut c_void, hint: usize) { refuse(lock, "omp_init_nest_lock_with_hint", LOCKED); }
+    fn omp_destroy_nest_lock(lock: *mut c_void) { refuse(lock, "omp_destroy_nest_lock", LOCKED); }
+    fn omp_set_nest_lock(lock: *mut c_void) { refuse(lock, "omp_set_nest_lock", LOCKED); }
+    fn omp_unset_nest_lock(lock: *mut c_void) { refuse(lock, "omp_unset_nest_lock", LOCKED); }
+    fn omp_test_nest_lock(lock: *mut c_void) -> c_int { refuse(lock, "omp_test_nest_lock", LOCKED); }
+    fn omp_init_lock_(lock: *mut c_void) { refuse(lock, "omp_init_lock", LOCKED); }
+    fn omp_init_lock_with_hint_(lock: *mut c_void, hint: usize) { refuse(lock, "omp_init_lock_with_hint", LOCKED); }
+    fn omp_destroy_lock_(lock: *mut c_void) { refuse(lock, "omp_destroy_lock", LOCKED); }
+    fn omp_set_lock_(lock: *mut c_void) { refuse(lock, "omp_set_lock", LOCKED); }
+    fn omp_unset_lock_(lock: *mut c_void) { refuse(lock, "omp_unset_lock", LOCKED); }
+    fn omp_test_lock_(lock: *mut c_void) -> c_int { refuse(lock, "omp_test_lock", LOCKED); }
+    fn omp_init_nest_lock_(lock: *mut c_void) { refuse(lock, "omp_init_nest_lock", LOCKED); }
+    fn omp_init_nest_lock_with_hint_(lock: *mut c_void, hint: usize) { refuse(lock, "omp_init_nest_lock_with_hint", LOCKED); }
+    fn omp_destroy_nest_lock_(lock: *mut c_void) { refuse(lock, "omp_destroy_nest_lock", LOCKED); }
+    fn omp_set_nest_lock_(lock: *mut c_void) { refuse(lock, "omp_set_nest_lock", LOCKED); }
+    fn omp_unset_nest_lock_(lock: *mut c_void) { refuse(lock, "omp_unset_nest_lock", LOCKED); }
+    fn omp_test_nest_lock_(lock: *mut c_void) -> c_int { refuse(lock, "omp_test_nest_lock", LOCKED); }
 }
 
 unsafe fn fetch_text(text: *const c_char) {
@@ -181,8 +214,8 @@ extern "C" fn find() {
         fn __fprintf_chk();
     }
     system::find();
-    next(&FPRINTF, c"fprintf");
-    next(&FPRINTF_CHK, c"__fprintf_chk");
+    find_next(&FPRINTF, c"fprintf");
+    find_next(&FPRINTF_CHK, c"__fprintf_chk");
     // Keeps the linker from dropping them.
     std::hint::black_box([fprintf as *const () as usize, __fprintf_chk as *const () as usize]);
 }

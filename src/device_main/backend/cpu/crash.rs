@@ -60,8 +60,8 @@ enum Cause {
     Signal(Signal),
     /// A call of `exit` with this status.
     Exit(c_int),
-    /// A call of this function with memory of the program.
-    Call(&'static str, u64),
+    /// A call of this function with memory of the program, and why that is not possible.
+    Call(&'static str, u64, &'static str),
     /// The kernel has exceeded this limit.
     Timeout(Duration),
 }
@@ -169,12 +169,7 @@ fn words(record: &Record) -> (String, u64) {
         Cause::Timeout(limit) => {
             return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
         }
-        Cause::Call(function, at) => {
-            return (
-                format!("it called {function} with {at:#x}, memory of the program that only the program can free"),
-                0,
-            );
-        }
+        Cause::Call(function, at, why) => return (format!("it called {function} with {at:#x}, {why}"), 0),
         Cause::Signal(signal) => signal,
     };
     let Signal { number, code, sender, .. } = *signal;
@@ -298,8 +293,8 @@ fn note(cause: impl FnOnce() -> Cause) {
 
 /// Ends the calling thread's kernel, which has called `function` with memory of the program.
 #[cold]
-pub(super) fn note_call(function: &'static str, at: u64) {
-    note(|| Cause::Call(function, at));
+pub(super) fn note_call(function: &'static str, at: u64, why: &'static str) {
+    note(|| Cause::Call(function, at, why));
 }
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
