@@ -110,6 +110,11 @@ pub(super) fn origin() -> usize {
     if mine < THREADS && kernel_of(mine) != 0 { mine } else { stack::origin() }
 }
 
+/// The slot of the calling thread, which runs a kernel.
+pub(super) fn own_slot() -> usize {
+    MINE.get()
+}
+
 #[inline]
 pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     if timed {
@@ -306,8 +311,8 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
         && may_be_fetched
-        && slot_of_kernel().is_some()
-        && let Some(on) = unified::resolve(address, access)
+        && let Some((slot, _)) = slot_of_kernel()
+        && let Some(on) = unified::resolve(address, access, slot)
     {
         if access == Access::Call {
             // SAFETY: as above; the called function is there.

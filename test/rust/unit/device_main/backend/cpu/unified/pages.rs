@@ -114,7 +114,7 @@ impl<'a> Device<'a> {
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
-        self.pages.fetch(self.program, at)
+        self.pages.fetch(self.program, at).map(drop)
     }
 
     fn read(&mut self, at: u64) -> u8 {
