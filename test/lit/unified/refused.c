@@ -7,6 +7,10 @@
 // RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "it called free with 0x[0-9a-f]+, memory of the program"
 // RUN: %run1 --rc fail %t realloc 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "it called realloc with 0x[0-9a-f]+, memory of the program"
+// RUN: %run1 --rc fail %t getline 2> %t.err
+// RUN: %line error %t.err "kernel main, line" "device 0" "it called getline with 0x[0-9a-f]+, memory of the program"
+// RUN: %run1 --rc fail %t setvbuf 2> %t.err
+// RUN: %line error %t.err "kernel main, line" "device 0" "it called setvbuf with 0x[0-9a-f]+, memory of the program"
 // RUN: %run1 --rc fail %t omp_free 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 0" "it called omp_free with 0x[0-9a-f]+, memory of the program"
 // RUN: %run1 --rc fail %t init 2> %t.err
@@ -36,8 +40,8 @@ struct work {
 
 /// The number of the argument among the calls, from 1 on.
 static int number(const char *which) {
-  const char *all[] = {"free", "realloc", "omp_free", "init", "set", "unset", "test", "destroy", "nest", "own"};
-  for (int i = 0; i < 10; ++i)
+  const char *all[] = {"free", "realloc", "omp_free", "init", "set", "unset", "test", "destroy", "nest", "own", "getline", "setvbuf"};
+  for (int i = 0; i < 12; ++i)
     if (!strcmp(which, all[i]))
       return i + 1;
   return 0;
@@ -81,6 +85,16 @@ int main(int argc, char **argv) {
       break;
     case 9:
       omp_set_nest_lock(&work->nest_lock);
+      break;
+    case 11: {
+      FILE *file = fopen("/dev/zero", "r");
+      size_t size = 100;
+      char **line = (char **)&work->memory;
+      work->sum = getline(line, &size, file);
+      break;
+    }
+    case 12:
+      setvbuf(stdout, work->memory, _IOFBF, 100);
       break;
     default: {
       omp_nest_lock_t nest;

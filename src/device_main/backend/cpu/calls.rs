@@ -59,6 +59,9 @@ pub fn is_of_program(at: *const c_void) -> bool {
 
 /// Why a kernel can't free the program's memory.
 pub const FREED: &str = "memory of the program that only the program can free";
+/// Why a kernel can't give a stream a buffer.
+pub const KEPT: &str =
+    "memory of the program, which the stream would use after the region: allocate a buffer in the region";
 /// Why a kernel can't use the program's locks: they are numbers in tables of the program's libomp.
 pub const LOCKED: &str = "a lock of the program, which only the program can use: use `critical`, or a lock that the region \
     declares itself";
