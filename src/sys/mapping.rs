@@ -44,6 +44,13 @@ fn map(at: u64, len: u64, protection: i32, (kind, file, offset): (i32, i32, u64)
     Ok(())
 }
 
+/// True if something is mapped at the page at this address.
+pub(crate) fn is_mapped(page: u64) -> bool {
+    let mut state = 0;
+    // SAFETY: it only writes one byte for the page.
+    unsafe { libc::mincore(page as *mut _, 1, &raw mut state) == 0 }
+}
+
 /// # Safety
 /// The range was mapped as a whole, and nothing uses it any more.
 pub(crate) unsafe fn unmap(at: u64, len: u64) {

@@ -158,7 +158,6 @@ impl Unified {
         };
         self.is_used.store(true, Ordering::SeqCst);
         match all.fetch(home, fault.address)? {
-            // Another thread has waited for it.
             0 => {}
             bytes => self.log.add(fault.slot, Kind::Fetch, begin, bytes),
         }

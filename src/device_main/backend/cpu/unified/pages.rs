@@ -52,7 +52,8 @@ impl Pages {
     pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<u64> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
-            return Ok(0);
+            // Another thread has waited for it.
+            return if mapping::is_mapped(page) { Ok(0) } else { Err(Error::new("a region has unmapped it")) };
         }
         let (range, stream) = self.ahead.around(page);
         let is_written = stream.is_some_and(|stream| stream.is_written || self.is_written(&stream.last()));
