@@ -56,7 +56,12 @@ pub fn error_text(text: impl fmt::Display) -> String {
 
 /// Prints what the user should know although nothing failed.
 pub fn warning(text: impl fmt::Display) {
-    line("omptarget-mpi: warning: ", format_args!("{}", Plain(text)));
+    line("", format_args!("{}", warning_text(text)));
+}
+
+/// The line that [`warning`] prints.
+pub fn warning_text(text: impl fmt::Display) -> String {
+    format!("omptarget-mpi: warning: {}", Plain(text))
 }
 
 /// Escapes control characters: the text stays one line, and does not control the terminal.

@@ -355,6 +355,9 @@ impl<B: Backend> Interpreter<B> {
         let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch));
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            for exchange in backend.exchanges(me.slot) {
+                message.exchanged(trace, head, launch.kernel, exchange);
+            }
             message.done(trace, head, Kind::Kernel, launch.kernel, ran);
         }
         if let Some(Err(e)) = outcome {

@@ -164,7 +164,10 @@ impl<B: Backend> Server<B> {
                 Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
                 Command::Discard { at, len } => backend.discard(at, len),
-                Command::Trace { events } => trace.begin(events),
+                Command::Trace { events } => {
+                    backend.begin_trace();
+                    trace.begin(events);
+                }
                 Command::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
                 Command::Recall => {
                     let mut message = host.link().buffer();

@@ -7,6 +7,7 @@
 //! The recording functions are not inlined: without a trace they would take registers from the code
 //! around them.
 
+use super::backend::Exchange;
 use crate::base::clock;
 use crate::base::lock::{Mutex, order};
 use crate::wire::command::{Command, Head};
@@ -23,6 +24,8 @@ struct Log {
     events: Vec<TraceEvent>,
     dropped: u64,
     kernels: FxHashMap<u64, Sum>,
+    /// By kernel, what it fetched of the program's memory and what it changed there.
+    memory: FxHashMap<u64, [Sum; 2]>,
     moved: [Sum; Direction::ALL.len()],
 }
 
@@ -47,7 +50,7 @@ impl Log {
 
     fn left(&self) -> usize {
         let directions = self.moved.iter().filter(|s| s.count > 0).count();
-        self.events.len() + self.kernels.len() + directions + usize::from(self.dropped > 0)
+        self.events.len() + self.kernels.len() + self.memory.len() + directions + usize::from(self.dropped > 0)
     }
 }
 
@@ -81,6 +84,7 @@ impl Trace {
             fits
         };
         log.kernels.retain(|&kernel, sum| !put(Record::Kernel(kernel, *sum)));
+        log.memory.retain(|&kernel, [fetched, changed]| !put(Record::Memory(kernel, *fetched, *changed)));
         for (way, sum) in Direction::ALL.into_iter().zip(&mut log.moved) {
             if sum.count > 0 && put(Record::Moved(way, *sum)) {
                 *sum = Sum::default();
@@ -174,6 +178,17 @@ impl MessageTrace {
             trace.log.lock().event(earlier);
         }
         (self.at, self.fresh) = (end, true);
+    }
+
+    /// Records what a kernel waited for.
+    #[cold]
+    #[inline(never)]
+    pub fn exchanged(&self, trace: &Trace, head: Head, kernel: u64, exchange: Exchange) {
+        let Exchange { kind, bytes, begin, end } = exchange;
+        let mut log = trace.log.lock();
+        let place = usize::from(kind == Kind::Change);
+        log.memory.entry(kernel).or_default()[place].add(Sum { count: 1, bytes, time: end.saturating_sub(begin) });
+        log.event(TraceEvent { kind, queue: head.queue, seq: head.seq, what: bytes, begin, end, peer: 0, tag: 0 });
     }
 
     #[cold]

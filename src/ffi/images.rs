@@ -307,6 +307,10 @@ unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTabl
         return Ok(&raw mut *l.table);
     }
     let (image_id, addresses) = load(device, file, host)?;
+    if unified::is_required() {
+        // SAFETY: the caller's promise.
+        unsafe { point_to_program(device, host, &addresses)? };
+    }
     let on_device = |(e, at): (&OffloadEntry, u64)| OffloadEntry { addr: at as *mut c_void, ..*e };
     let mut entries: Box<[OffloadEntry]> = host.iter().zip(addresses).map(on_device).collect();
     let range = entries.as_mut_ptr_range();
@@ -314,6 +318,24 @@ unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTabl
     let result = &raw mut *table;
     loaded.push(LoadedImage { device: id, image: key, id: image_id, table, _entries: entries });
     Ok(result)
+}
+
+/// Fills in the pointers through which the regions of an image reach the program's own `declare target` variables: later
+/// releases of libomptarget do so themselves.
+///
+/// # Safety
+/// The entries are those of the program.
+unsafe fn point_to_program(device: &Device, entries: &[OffloadEntry], addresses: &[u64]) -> Result<()> {
+    /// How the compiler ends their names.
+    const POINTER: &str = "_decl_tgt_ref_ptr";
+    let queue = device.queues.queue();
+    // SAFETY: entry names are C strings of the program.
+    let is_pointer = |e: &OffloadEntry| e.size == size_of::<usize>() && unsafe { text(e.name) }.ends_with(POINTER);
+    for (entry, &at) in entries.iter().zip(addresses).filter(|(e, at)| is_pointer(e) && **at != 0) {
+        // SAFETY: the program has this pointer too, which leads to its variable.
+        unsafe { plugin()?.submit((device, at), entry.addr.cast(), entry.size as u64, &queue)? };
+    }
+    device.queues.synchronize(queue)
 }
 
 /// Loads an image on a device and makes a handle of it, as LLVM 18 and later expect;

@@ -206,7 +206,7 @@ impl Connection {
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(&self.ports, port, changes) {
+                if let Err(e) = self.unified.take_over(&self.ports, &self.say(), (port, seq), changes) {
                     diagnose::fail_kernel(&self.ports, (port, seq), &e);
                 }
             }
@@ -222,6 +222,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Prints a line about a device, behind the device's own output.
+    fn say(&self) -> impl Fn(usize, &str) {
+        |device, line| self.console.say(device, line)
     }
 
     /// A device asks for something. The thread that drives answers once it holds no lock.
@@ -321,7 +326,7 @@ impl Connection {
         if self.unified.is_asked() {
             let send =
                 |port: usize, command: Command<'_>| self.control(&self.housekeeping[port], |batch| batch.push(command));
-            self.unified.answer(&self.ports, &send);
+            self.unified.answer(&self.ports, &send, &self.say());
         }
         if self.console.is_waiting() {
             self.write_output_now();

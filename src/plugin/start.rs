@@ -196,7 +196,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let is_unified = settings.unified != settings::Unified::Off && !layout::is_valgrind();
     let reserves = is_unified && of_devices.iter().any(is_in_window);
     let window = if reserves { reserve_window(&of_devices) } else { None };
-    let records = (Tracing::of(settings), Unified::new(settings.unified, window.is_some(), &of_devices));
+    let records = (Tracing::of(settings), Unified::new(settings, window.is_some(), &of_devices));
     let leaves_kernels = leaves_kernels(settings, &of_devices);
     let engine = Arc::new(Engine::new(link, (rank, size), ports.collect(), waits, records, leaves_kernels));
     (0..of_devices.len()).try_for_each(|n| engine.connection.unified.check_device(n))?;

@@ -44,6 +44,12 @@ fn map(at: u64, len: u64, protection: i32, (kind, file, offset): (i32, i32, u64)
     Ok(())
 }
 
+/// True if something is mapped at each of these pages.
+pub(crate) fn is_mapped(pages: &Range<u64>) -> bool {
+    // SAFETY: with this flag it only looks at what is mapped.
+    unsafe { libc::msync(pages.start as *mut _, (pages.end - pages.start) as usize, libc::MS_ASYNC) == 0 }
+}
+
 /// # Safety
 /// The range was mapped as a whole, and nothing uses it any more.
 pub(crate) unsafe fn unmap(at: u64, len: u64) {

@@ -24,6 +24,10 @@ wire_format! {
         Image = 6,
         /// The device loaded the image with the number `what`.
         Load = 7,
+        /// A kernel waited for `what` bytes of the program's memory.
+        Fetch = 8,
+        /// `what` bytes of the program's memory that a kernel changed went home.
+        Change = 9,
     }
 }
 
@@ -96,6 +100,8 @@ wire_format! {
         Moved(way: Direction, sum: Sum) = 3,
         /// The number of events that the trace dropped since the last such record.
         Dropped(events: u64) = 4,
+        /// The program's memory that the kernel at an address fetched, and changed, since the last such record.
+        Memory(kernel: u64, fetched: Sum, changed: Sum) = 5,
     }
 }
 

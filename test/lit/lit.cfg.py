@@ -83,6 +83,11 @@ cgroup = [sys.executable, os.path.join(here, "tools", "cgroup.py")]
 if not stock and os.getuid() == 0 and subprocess.run(
         cgroup + ["--possible"], capture_output=True).returncode == 0:
     config.available_features.add("cgroup")
+# Jobs of an ordinary user, if that one can read the files here.
+as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+if not stock and os.getuid() == 0 and shutil.which("setpriv") and subprocess.run(
+        as_user + ["test", "-x", device], capture_output=True).returncode == 0:
+    config.available_features.add("ordinary-user")
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 # Open MPI 4.1 and 5 differ in what they can.
@@ -217,6 +222,7 @@ config.substitutions += [
     ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
     ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
     ("%cgroup", " ".join(cgroup)),
+    ("%as-user", " ".join(as_user)),
     ("%slot", slot),
     ("%other-device", other_device),
     ("%other-slot", other_slot),

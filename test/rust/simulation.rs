@@ -15,9 +15,10 @@
 //! until the process exits.
 
 use crate::base::limits::BULK_TAGS;
+use crate::base::settings::{self, Settings};
 use crate::base::sync::Mutex;
 use crate::base::target::Target;
-use crate::base::{Error, Result, settings};
+use crate::base::{Error, Result};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::shadow::Shadow;
@@ -529,12 +530,13 @@ impl JobOf {
         };
         let ports = (0..devices).map(port).collect();
         let tracing = Tracing { on: case.trace, trace: case.trace, events: 100 };
+        let settings = Settings { unified: settings::Unified::Off, ..Settings::default() };
         let engine = Arc::new(Engine::new(
             host,
             (HOST, ranks),
             ports,
             (pace(BackoffPolicy::CROWDED_HOST), Duration::ZERO),
-            (tracing, Unified::new(settings::Unified::Off, false, &[])),
+            (tracing, Unified::new(&settings, false, &[])),
             case.asynchronous,
         ));
 

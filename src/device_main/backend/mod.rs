@@ -16,6 +16,7 @@ use super::pending_image::PendingImage;
 use crate::base::target::Target;
 use crate::base::{Error, Result};
 use crate::wire::command::Shape;
+use crate::wire::record::Kind;
 use crate::wire::reply::Failure;
 use std::ops::Range;
 use std::sync::Arc;
@@ -108,6 +109,15 @@ pub(crate) struct Fault {
     pub keeps_loader: bool,
 }
 
+/// Something that a kernel waited for: the program's memory, or that its changes there go home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    pub kind: Kind,
+    pub bytes: u64,
+    pub begin: u64,
+    pub end: u64,
+}
+
 /// Owns memory, loads images, runs kernels. Several threads call it at once.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Maps the arena at an address range that the host's side chose. Without success there is no arena.
@@ -118,6 +128,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Lets kernels use the program's memory, if this backend can do that.
     fn connect(&self, _home: Arc<dyn Home>) {}
+
+    /// From now on the device is traced.
+    fn begin_trace(&self) {}
+
+    /// Takes what was recorded of the program's memory for the kernel that has run on a slot.
+    fn exchanges(&self, _slot: usize) -> Vec<Exchange> {
+        Vec::new()
+    }
 
     /// Takes the program's standard streams, by their addresses there, for this process's own.
     fn use_streams(&self, _streams: [u64; 3]) {}

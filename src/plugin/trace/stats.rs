@@ -11,6 +11,9 @@ const NAMED: usize = 5;
 const DIRECTIONS: [&str; Direction::ALL.len()] =
     ["host to device", "device to host", "to other devices", "from other devices", "within the device"];
 
+/// What kernels fetched of the program's memory, and changed there.
+const MEMORY: [&str; 2] = ["program's memory fetched", "program's memory changed"];
+
 pub(crate) fn table(view: &View<'_>) -> String {
     let seen = &view.seen;
     let mut out = format!("omptarget-mpi: {}\n", view.device.name());
@@ -22,6 +25,14 @@ pub(crate) fn table(view: &View<'_>) -> String {
     for (name, sum) in DIRECTIONS.iter().zip(&seen.moved) {
         row(&mut out, name, [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
     }
+    let memory_rows = |out: &mut String, indent: &str, sums: &[Sum; 2]| {
+        for (name, sum) in MEMORY.iter().zip(sums).filter(|(_, sum)| sum.count > 0) {
+            row(out, &format!("{indent}{name}"), [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
+        }
+    };
+    let mut memory = [Sum::default(); 2];
+    seen.memory.iter().for_each(|sums| memory.iter_mut().zip(sums).for_each(|(all, &sum)| all.add(sum)));
+    memory_rows(&mut out, "", &memory);
     let plain = |n: u64| [n.to_string(), String::new(), String::new()];
     row(&mut out, "messages to the device", plain(view.messages.0));
     row(&mut out, "messages from the device", plain(view.messages.1));
@@ -30,13 +41,15 @@ pub(crate) fn table(view: &View<'_>) -> String {
     row(&mut out, "waits of the host", [waits.count.to_string(), String::new(), waited_for]);
     let peak = view.device.port().arena.lock().peak;
     row(&mut out, "peak memory", [String::new(), peak.to_string(), String::new()]);
-    let mut kernels: Vec<(&String, &Sum)> = seen.names.iter().zip(&seen.kernels).filter(|k| k.1.count > 0).collect();
-    kernels.sort_by_key(|(name, sum)| (std::cmp::Reverse(sum.time), *name));
+    let kernels = seen.names.iter().zip(&seen.kernels).zip(&seen.memory);
+    let mut kernels: Vec<_> = kernels.filter(|((_, sum), _)| sum.count > 0).collect();
+    kernels.sort_by_key(|((name, sum), _)| (std::cmp::Reverse(sum.time), *name));
     if !kernels.is_empty() {
         out += "  regions that took most time\n";
     }
-    for (name, sum) in kernels.into_iter().take(NAMED) {
+    for ((name, sum), memory) in kernels.into_iter().take(NAMED) {
         row(&mut out, &format!("  {name}"), [sum.count.to_string(), String::new(), time(sum.time)]);
+        memory_rows(&mut out, "    ", memory);
     }
     out
 }

@@ -14,6 +14,8 @@ pub(super) struct Seen {
     pub(super) names: Vec<String>,
     places: HashMap<String, usize>,
     pub(super) kernels: Vec<Sum>,
+    /// What kernels fetched of the program's memory, and changed there.
+    pub(super) memory: Vec<[Sum; 2]>,
     pub(super) moved: [Sum; Direction::ALL.len()],
     pub(super) events: Vec<TraceEvent>,
     pub(super) dropped: u64,
@@ -32,6 +34,7 @@ impl Seen {
         *self.places.entry(name).or_insert_with_key(|name| {
             self.names.push(name.clone());
             self.kernels.push(Sum::default());
+            self.memory.push(Default::default());
             self.names.len() - 1
         })
     }
@@ -56,6 +59,10 @@ impl Seen {
                 Record::Kernel(kernel, sum) => {
                     let place = place(self, kernel);
                     self.kernels[place].add(sum);
+                }
+                Record::Memory(kernel, fetched, changed) => {
+                    let place = place(self, kernel);
+                    self.memory[place].iter_mut().zip([fetched, changed]).for_each(|(all, sum)| all.add(sum));
                 }
                 Record::Moved(way, sum) => self.moved[way as usize - 1].add(sum),
                 Record::Dropped(events) => self.dropped = self.dropped.saturating_add(events),

@@ -3,6 +3,7 @@
 
 use crate::base::{Error, Result};
 use crate::sys::process::Mappings;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
@@ -15,6 +16,17 @@ pub(super) struct Conflict {
     pub new: u8,
     pub old: u8,
     pub here: u8,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Conflict { at, new, old, here } = self;
+        write!(
+            f,
+            "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
+             another device, has changed it meanwhile"
+        )
+    }
 }
 
 /// Fails if the memory can't be written.
@@ -35,7 +47,7 @@ pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
 }
 
 /// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all others as they are.
-/// After a conflict, the words before it are replaced. A byte that has the new value already is a conflict if
+/// Conflicts stay as they are too; the first one is returned. A byte that has the new value already is a conflict if
 /// `is_others` is true of its address: another device has written it.
 ///
 /// # Safety
@@ -57,9 +69,9 @@ pub(super) unsafe fn merge(
     // SAFETY: all of these words are aligned, and in pages of the range.
     unsafe {
         let place = to as usize % WORD;
-        merge_part(to.wrapping_sub(place).cast(), place, head, old_head, is_others)?;
-        merge_words(first, words, old_words, is_others)?;
-        merge_part(first.wrapping_add(words.len()), 0, tail, old_tail, is_others)
+        let merged = merge_part(to.wrapping_sub(place).cast(), place, head, old_head, is_others);
+        let merged = merged.and(merge_words(first, words, old_words, is_others));
+        merged.and(merge_part(first.wrapping_add(words.len()), 0, tail, old_tail, is_others))
     }
 }
 
@@ -73,7 +85,7 @@ unsafe fn merge_words(
     old: &[[u8; WORD]],
     is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
-    let mut at = 0;
+    let (mut at, mut merged) = (0, Ok(()));
     while at < new.len() {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("cmpxchg16b") {
@@ -85,11 +97,11 @@ unsafe fn merge_words(
         {
             // SAFETY: the caller's promise.
             let word = unsafe { &*first.wrapping_add(at) };
-            merge_word(word, u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others)?;
+            merged = merged.and(merge_word(word, u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others));
         }
         at += 1;
     }
-    Ok(())
+    merged
 }
 
 /// Replaces words two at a time, as long as they have their old values: that takes half the time. Returns how many words
@@ -168,11 +180,14 @@ fn merge_word(
     old: u64,
     is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
-    let changed = nonzero_bytes(new ^ old);
+    let mut changed = nonzero_bytes(new ^ old);
+    let mut conflict = None;
     let mut here = word.load(Ordering::Relaxed);
     loop {
         if (here ^ old) & changed != 0 {
-            check(std::ptr::from_ref(word) as u64, (here, new, old), is_others)?;
+            let (bytes, first) = conflicts(std::ptr::from_ref(word) as u64, (here, new, old), is_others);
+            changed &= !bytes;
+            conflict = conflict.or(first);
         }
         let merged = here & !changed | new & changed;
         if changed == !0 {
@@ -180,27 +195,26 @@ fn merge_word(
             return Ok(());
         }
         match word.compare_exchange_weak(here, merged, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return Ok(()),
+            Ok(_) => return conflict.map_or(Ok(()), Err),
             Err(now) => here = now,
         }
     }
 }
 
-/// Fails if a byte of the word at an address, `here`, can't be replaced: something else has changed it.
+/// The bytes of the word at an address, `here`, that can't be replaced because something else has changed them, as a
+/// mask, and the first of them.
 #[cold]
-fn check(
-    at: u64,
-    (here, new, old): (u64, u64, u64),
-    is_others: &dyn Fn(u64) -> bool,
-) -> std::result::Result<(), Conflict> {
+fn conflicts(at: u64, (here, new, old): (u64, u64, u64), is_others: &dyn Fn(u64) -> bool) -> (u64, Option<Conflict>) {
     let words = [here, new, old].map(u64::to_ne_bytes);
+    let (mut mask, mut first) = ([0; WORD], None);
     for (i, at) in (at..).enumerate().take(WORD) {
         let [here, new, old] = words.map(|word| word[i]);
         if new != old && here != old && (here != new || is_others(at)) {
-            return Err(Conflict { at, new, old, here });
+            mask[i] = 0xff;
+            first = first.or(Some(Conflict { at, new, old, here }));
         }
     }
-    Ok(())
+    (u64::from_ne_bytes(mask), first)
 }
 
 /// All bits of each byte that is not 0.

@@ -10,8 +10,8 @@ use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
 use crate::base::lock::{Mutex, order};
-use crate::base::settings::{self, Backend};
-use crate::base::{Error, Result, elf};
+use crate::base::settings::{self, Backend, Settings};
+use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{layout, node, shares};
 use crate::wire::command::Command;
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
@@ -42,6 +42,8 @@ pub(crate) fn require() {
 
 /// Sends a control message of one command to a device.
 type Send<'a> = &'a dyn Fn(usize, Command<'_>) -> Result<()>;
+/// Prints a line about a device, once no lock is held.
+type Say<'a> = &'a dyn Fn(usize, &str);
 
 /// Memory that a kernel of a device has changed.
 struct Taken {
@@ -58,7 +60,7 @@ fn requires_it() -> bool {
 
 /// True after [`require`].
 #[inline]
-pub(super) fn is_required() -> bool {
+pub(crate) fn is_required() -> bool {
     REQUIRED.load(Ordering::Relaxed)
 }
 
@@ -95,6 +97,9 @@ impl FirstStack {
 
 pub(crate) struct Unified {
     mode: settings::Unified,
+    on_conflict: settings::Conflict,
+    /// By device, the last message of which a conflict was printed.
+    warned: Vec<AtomicU64>,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
     /// By device, where its first stack is.
@@ -102,7 +107,7 @@ pub(crate) struct Unified {
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
     /// What was taken over while kernels of other devices ran.
-    taken: Mutex<Vec<Taken>, { order::LEAF }>,
+    taken: Mutex<Vec<Taken>, { order::TAKEN }>,
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
@@ -110,7 +115,7 @@ pub(crate) struct Unified {
 
 impl Unified {
     /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
-    pub(crate) fn new(mode: settings::Unified, has_window: bool, devices: &[Hello]) -> Unified {
+    pub(crate) fn new(settings: &Settings, has_window: bool, devices: &[Hello]) -> Unified {
         let here = node::node_id();
         let process = |device: &Hello| (device.node == here).then_some(device.pid as i32);
         let obstacles = devices.iter().map(|device| obstacle(device, has_window, process(device))).collect();
@@ -118,8 +123,10 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (taken, requests) = Default::default();
-        Unified { mode, obstacles, stacks, processes, taken, requests, is_asked: AtomicBool::new(false) }
+        let (taken, requests, is_asked) = Default::default();
+        let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
+        let warned = devices.iter().map(|_| AtomicU64::default()).collect();
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
     }
 
     /// True if regions may use the program's memory.
@@ -168,14 +175,14 @@ impl Unified {
 
     /// Answers what devices have asked for, by `send`.
     #[cold]
-    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>) {
+    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>, say: Say<'_>) {
         self.is_asked.store(false, Ordering::Release);
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check(port).and_then(|()| match request {
                 Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
                 Request::TakeOver { seq, at, len, new, old } => {
-                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
                     send(port, Command::Taken)
                 }
                 Request::Find { at } => {
@@ -192,24 +199,30 @@ impl Unified {
     }
 
     /// Takes over what a kernel of a device has changed.
-    pub(super) fn take_over(&self, ports: &Ports, port: usize, mut changes: Changes<'_>) -> Result<()> {
+    pub(super) fn take_over(
+        &self,
+        ports: &Ports,
+        say: Say<'_>,
+        (port, seq): (usize, u64),
+        mut changes: Changes<'_>,
+    ) -> Result<()> {
         self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
             let range = at..at + new.len() as u64;
-            result =
-                result.and(self.take_over_range(ports, port, range, |is_others| take_over(at, new, old, is_others)));
+            let merge = |others: Others<'_>| take_over(at, new, old, others);
+            result = result.and(self.take_over_range((ports, say), (port, seq), range, merge));
         }
         result
     }
 
-    /// Has `merge` take over a change of a range: that needs to know which bytes other devices have changed.
+    /// Has `merge` take over a change of a range.
     fn take_over_range(
         &self,
-        ports: &Ports,
-        port: usize,
+        (ports, say): (&Ports, Say<'_>),
+        (port, seq): (usize, u64),
         range: Range<u64>,
-        merge: impl FnOnce(IsOthers<'_>) -> Result<()>,
+        merge: impl FnOnce(Others<'_>) -> Result<()>,
     ) -> Result<()> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
@@ -221,28 +234,53 @@ impl Unified {
             taken.retain(|taken| taken.epoch >= needed);
         }
         let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
-        let all = &*taken;
-        let result = merge(&|at| all.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at)));
+        let (all, conflict) = (&*taken, OnceLock::new());
+        let is_others = |at: u64| all.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
+        let note = |found| {
+            conflict.get_or_init(|| found);
+        };
+        let result = merge((&is_others, &note));
         if others_run {
             taken.push(Taken { range, port, epoch: epoch::end() });
         }
-        result
+        drop(taken);
+        result.and(conflict.into_inner().map_or(Ok(()), |conflict| self.resolve(conflict, (ports, say), (port, seq))))
+    }
+
+    /// A kernel could not change a byte: fails, or warns once for each message. Other bytes were changed.
+    #[cold]
+    fn resolve(&self, conflict: Conflict, (ports, say): (&Ports, Say<'_>), message: (usize, u64)) -> Result<()> {
+        if self.on_conflict == settings::Conflict::Error {
+            return Err(Error::new(conflict.to_string()));
+        }
+        let (port, seq) = message;
+        if self.warned[port].swap(seq, Ordering::Relaxed) != seq {
+            let kernel = diagnose::kernel_of(ports, message);
+            say(
+                port,
+                &log::warning_text(format_args!(
+                    "{kernel}on {}: {conflict}; the byte stays so (OMPTARGET_MPI_USM_CONFLICT=warn)",
+                    ports[port].name
+                )),
+            );
+        }
+        Ok(())
     }
 
     /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
     fn take_over_from(
         &self,
-        ports: &Ports,
+        (ports, say): (&Ports, Say<'_>),
         (port, seq): (usize, u64),
         range: Range<u64>,
         new: u64,
         old: u64,
     ) -> Result<()> {
         let process = self.processes[port].ok_or(Error::Reported)?;
-        let merged = self.take_over_range(ports, port, range.clone(), |is_others| {
-            let part = |part| take_over_part(process, (range.start, new, old), part, is_others);
+        let merged = self.take_over_range((ports, say), (port, seq), range.clone(), |others| {
+            let part = |part| take_over_part(process, (range.start, new, old), part, others);
             let parts = shares::divide(range.clone(), &part).into_iter();
-            // That something can't be read matters more than a conflict.
+            // That something can't be read matters more than that it can't be written.
             let merged = parts.map(|(_, merged)| merged);
             merged.reduce(|all, part| if part == Err(Error::Reported) { part } else { all.and(part) }).unwrap_or(Ok(()))
         });
@@ -254,16 +292,16 @@ impl Unified {
     }
 }
 
-/// True of an address that another device has changed.
-type IsOthers<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+/// Which bytes another device has changed too, and what notes a conflict.
+type Others<'a> = (&'a (dyn Fn(u64) -> bool + Sync), &'a (dyn Fn(Conflict) + Sync));
 
 /// Takes over a part of a range, of which the beginning is at `start` here, and at `new` and `old` in the device's process.
-/// A conflict is returned when all of the part is taken over, [`Error::Reported`] if that can't be read.
+/// [`Error::Reported`] if that can't be read.
 fn take_over_part(
     process: i32,
     (start, new, old): (u64, u64, u64),
     part: Range<u64>,
-    is_others: IsOthers<'_>,
+    others: Others<'_>,
 ) -> Result<()> {
     const PIECE: usize = 256 << 10;
     let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
@@ -277,13 +315,13 @@ fn take_over_part(
         if !read(new, &mut theirs) || !read(old, &mut before) {
             return Err(Error::Reported);
         }
-        result = result.and(take_over(at, &theirs[..len], &before[..len], is_others));
+        result = result.and(take_over(at, &theirs[..len], &before[..len], others));
     }
     result
 }
 
 /// Takes over a change of the program's memory.
-fn take_over(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result<()> {
+fn take_over(at: u64, new: &[u8], old: &[u8], others: Others<'_>) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
@@ -294,7 +332,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result
             end = end_of(end);
         }
         if start < end {
-            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], is_others));
+            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], others));
         }
         start = if end < new.len() { end_of(end) } else { end };
         end = start;
@@ -303,16 +341,12 @@ fn take_over(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result
 }
 
 /// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8], is_others: IsOthers<'_>) -> Result<()> {
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], (is_others, note): Others<'_>) -> Result<()> {
     merge::check_writable(at, new.len())?;
     // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
     // part.
-    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.map_err(|Conflict { at, new, old, here }| {
-        Error::new(format!(
-            "it has changed the byte at {at:#x} from {old:#04x} to {new:#04x}, but it is {here:#04x} now: the program, or \
-             another device, has changed it meanwhile"
-        ))
-    })
+    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.unwrap_or_else(note);
+    Ok(())
 }
 
 /// Why regions of a device can't use the program's memory, if so.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Two regions that run at once, or a region and the program, change one byte: the one that ends later fails, with an
-// error that names kernel, device, address and values. What the other one wrote stays.
+// error that names kernel, device, address and values. What the other one wrote stays. With OMPTARGET_MPI_USM_CONFLICT=warn
+// it goes on, with one warning for both bytes, and all else that it wrote arrives.
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 --rc fail %t device > %t.out 2> %t.err
@@ -14,6 +15,18 @@
 // RUN: FileCheck %s --input-file %t.out --check-prefix=ATOMIC
 // RUN: %run2 %t none > %t.out 2> %t.err
 // RUN: %line none %t.err
+// RUN: env OMPTARGET_MPI_USM_CONFLICT=warn %run2 %t device > %t.out 2> %t.err
+// RUN: %line warning %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x02 now" OMPTARGET_MPI_USM_CONFLICT
+// RUN: FileCheck %s --input-file %t.out --check-prefix=WARN
+// RUN: env OMPTARGET_MPI_USM_CONFLICT=warn %run2 %t program > %t.out 2> %t.err
+// RUN: %line warning %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x02 now"
+// RUN: FileCheck %s --input-file %t.out --check-prefix=WARN
+// RUN: env OMPTARGET_MPI_USM_CONFLICT=warn %run2 %t atomic > %t.out 2> %t.err
+// RUN: %line warning %t.err "kernel .*main.*, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ from 0x00 to 0x01, but it is 0x01 now"
+// RUN: env OMPTARGET_MPI_USM_CONFLICT=warn %run2 %t none > %t.out 2> %t.err
+// RUN: %line none %t.err
+// RUN: env OMPTARGET_MPI_USM_CONFLICT=ignore %run2 --rc fail %t none > %t.out 2> %t.err
+// RUN: %line some-error %t.err "OMPTARGET_MPI_USM_CONFLICT=ignore is none of 'error', 'warn'"
 // REQUIRES: plugin
 //
 // CHECK: begin
@@ -23,11 +36,13 @@
 // ATOMIC: begin
 // ATOMIC-NEXT: it is 1
 // ATOMIC-NOT: after
+// WARN: begin
+// WARN-NEXT: after: 2, 7 and 2
 
 #include "unified.h"
 #include <signal.h>
 
-static int byte, *shared = &byte;
+static int bytes[3], *shared = bytes;
 
 static void look(int signal) {
   (void)signal;
@@ -51,6 +66,8 @@ int main(int argc, char **argv) {
   {
 #pragma omp atomic
     *p += 1;
+    p[1] = 7;
+    p[2] = 1;
     __atomic_store_n(stage, 1, __ATOMIC_RELEASE);
     while (__atomic_load_n(stage, __ATOMIC_ACQUIRE) != 2)
       usleep(1000);
@@ -59,7 +76,7 @@ int main(int argc, char **argv) {
     CHECK(omp_target_memcpy(&now, stage, sizeof now, 0, 0, host, 0) == 0);
   if (!strcmp(which, "device")) {
 #pragma omp target device(1)
-    *p = 2;
+    p[0] = p[2] = 2;
   } else if (!strcmp(which, "atomic")) {
 #pragma omp target device(1)
     {
@@ -67,12 +84,12 @@ int main(int argc, char **argv) {
       *p += 1;
     }
   } else if (!strcmp(which, "program")) {
-    *p = 2;
+    p[0] = p[2] = 2;
   }
   now = 2;
   CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
 #pragma omp taskwait
-  puts("after");
+  printf("after: %d, %d and %d\n", p[0], p[1], p[2]);
   omp_target_free(stage, 0);
   return 0;
 }

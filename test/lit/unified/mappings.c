@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What the program maps, unmaps, moves and maps again between regions, at the same addresses too, is what the next region
-// sees; also what lies above all that it had at its start.
+// sees; also what lies above all that it had at its start. Where the device has memory of its own the program gets none.
 //
 // RUN: %clang -D_GNU_SOURCE %s -o %t
 // RUN: %run1 %t 2> %t.err
 // RUN: %line none %t.err
 
 #include "unified.h"
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -107,11 +108,36 @@ static void fixed(void) {
   CHECK(munmap(low, PAGE) == 0 && munmap(high, PAGE) == 0);
 }
 
+/// Where the device has its C library, its heap and its stack.
+static void of_the_device(void) {
+  long at[3] = {0}, *a = at;
+#pragma omp target
+  {
+    int local;
+    a[0] = (long)getpid;
+    a[1] = (long)malloc(10 * PAGE);
+    a[2] = (long)&local;
+  }
+  for (int i = 0; i < 3; ++i) {
+    void *wanted = (void *)(at[i] & -PAGE);
+    CHECK(at[i] != 0);
+    CHECK(mmap(wanted, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED);
+    CHECK(errno == EEXIST);
+    // A wish only.
+    char *p = mmap(wanted, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED && p != wanted);
+    p[0] = 7;
+    CHECK(touch(p, 1) == 7 && p[0] == 8);
+    CHECK(munmap(p, PAGE) == 0);
+  }
+}
+
 int main(void) {
   need_devices(1);
   again();
   much();
   moves();
   fixed();
+  of_the_device();
   return 0;
 }

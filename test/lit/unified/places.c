@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Memory of every kind: globals without `declare target`, constants, string literals, the stacks of the main thread
+// Memory of every kind: globals with and without `declare target`, constants, string literals, the stacks of the main thread
 // (also a deep one) and of another one, thread-local variables, environment and arguments, the C library's data.
 //
 // RUN: %clang %s -lpthread -o %t
@@ -21,6 +21,12 @@ static struct {
   int *numbers;
 } linked = {0, zeroed};
 static _Thread_local int own = 11;
+#pragma omp declare target
+int declared = 20;
+static int declared_here[3] = {30, 31, 32};
+#pragma omp end declare target
+int linked_to[1000];
+#pragma omp declare target link(linked_to)
 extern char **environ;
 
 static void data(void) {
@@ -39,6 +45,26 @@ static void data(void) {
     linked.numbers[1] = zeroed[2] + 1;
   }
   CHECK(zeroed[2] == 8 && zeroed[1] == 9);
+}
+
+/// With `requires`, `declare target` variables are the program's own too.
+static void declared_data(void) {
+  long here[] = {(long)&declared, (long)declared_here, (long)linked_to};
+  long there[3] = {0}, *t = there;
+#pragma omp target
+  {
+    t[0] = (long)&declared;
+    t[1] = (long)declared_here;
+    t[2] = (long)linked_to;
+    declared += declared_here[1];
+    declared_here[2] = linked_to[999]++;
+  }
+  CHECK(memcmp(here, there, sizeof here) == 0);
+  CHECK(declared == 51 && declared_here[2] == 0 && linked_to[999] == 1);
+  declared = 5;
+#pragma omp target
+  linked_to[0] = declared;
+  CHECK(linked_to[0] == 5);
 }
 
 static void texts(char **argv) {
@@ -93,6 +119,7 @@ int main(int argc, char **argv) {
   setenv("MARK", "of the program", 1);
   need_devices(1);
   data();
+  declared_data();
   texts(argv);
   stack();
   int result = 0, *p = &own;

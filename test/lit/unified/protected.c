@@ -16,6 +16,9 @@
 // RUN: %run1 --rc fail %t nowhere > %t.out 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "SIGSEGV" 0x7d0000003000 "nothing is mapped"
 // RUN: FileCheck %s --input-file %t.out
+// RUN: %run1 --rc fail %t unmapped > %t.out 2> %t.err
+// RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "SIGSEGV" 0x7d0000001000 "a region has unmapped it"
+// RUN: FileCheck %s --input-file %t.out
 // RUN: %run1 --rc fail %t null > %t.out 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "SIGSEGV" "a null pointer"
 // RUN: FileCheck %s --input-file %t.out
@@ -56,7 +59,7 @@ int main(int argc, char **argv) {
   CHECK(p == (char *)0x7d0000000000);
   p[0] = p[4096] = p[8192] = 1;
   volatile char *at = p + 4096;
-  int writes = 0;
+  int writes = 0, unmaps = !strcmp(which, "unmapped");
   if (!strcmp(which, "read-only")) {
     CHECK(mprotect(p, 4096, PROT_READ) == 0);
     at = p, writes = 1;
@@ -81,6 +84,8 @@ int main(int argc, char **argv) {
 #pragma omp target
   {
     *mark = 1;
+    if (unmaps)
+      munmap(p, *at ? 3 * 4096 : 0);
     char value = *at;
     if (writes)
       *at = value + 1;

@@ -3,6 +3,7 @@
 
 use super::crash;
 use super::unified;
+use crate::base::log;
 use crate::sys::node;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -56,25 +57,45 @@ pub fn is_of_program(at: *const c_void) -> bool {
     unified::is_of_program(at as u64)
 }
 
-/// Ends the kernel if `function` is called with memory of the program.
+/// Why a kernel can't free the program's memory.
+pub const FREED: &str = "memory of the program that only the program can free";
+/// Why a kernel can't give a stream a buffer.
+pub const KEPT: &str =
+    "memory of the program, which the stream would use after the region: allocate a buffer in the region";
+/// Why a kernel can't use the program's locks: they are numbers in tables of the program's libomp.
+pub const LOCKED: &str = "a lock of the program, which only the program can use: use `critical`, or a lock that the region \
+    declares itself";
+
+/// Ends the kernel if `function` is called with memory of the program, with the reason.
 #[inline]
-pub fn refuse(at: *mut c_void, function: &'static str) {
+pub fn refuse(at: *const c_void, function: &'static str, why: &'static str) {
     if is_of_program(at) {
-        crash::note_call(function, at as u64);
+        crash::note_call(function, at as u64, why);
     }
 }
 
-/// The function of that name behind the executable's own, which `cache` keeps.
+/// The function of that name behind the executable's own, which `cache` keeps. Ends the process if there is none.
 #[inline]
 pub fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     match cache.load(Ordering::Relaxed) {
-        0 => find_next(cache, name),
+        0 => require_next(cache, name),
         found => found,
     }
 }
 
 #[cold]
-fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
+fn require_next(cache: &AtomicUsize, name: &CStr) -> usize {
+    match find_next(cache, name) {
+        0 => {
+            log::error(format_args!("no library of the device has {}, which a region calls", name.to_string_lossy()));
+            std::process::abort()
+        }
+        found => found,
+    }
+}
+
+/// The same if it is there yet; 0 if not.
+pub fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     cache.store(found, Ordering::Relaxed);

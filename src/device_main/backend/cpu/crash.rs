@@ -60,8 +60,8 @@ enum Cause {
     Signal(Signal),
     /// A call of `exit` with this status.
     Exit(c_int),
-    /// A call of this function with memory of the program.
-    Call(&'static str, u64),
+    /// A call of this function with memory of the program, and why that is not possible.
+    Call(&'static str, u64, &'static str),
     /// The kernel has exceeded this limit.
     Timeout(Duration),
 }
@@ -108,6 +108,11 @@ pub(crate) fn use_slot(slot: usize) {
 pub(super) fn origin() -> usize {
     let mine = MINE.get();
     if mine < THREADS && kernel_of(mine) != 0 { mine } else { stack::origin() }
+}
+
+/// The slot of the calling thread, which runs a kernel.
+pub(super) fn own_slot() -> usize {
+    MINE.get()
 }
 
 #[inline]
@@ -169,12 +174,7 @@ fn words(record: &Record) -> (String, u64) {
         Cause::Timeout(limit) => {
             return (format!("it has not ended within {limit:?}, which OMPTARGET_MPI_KERNEL_TIMEOUT allows"), 0);
         }
-        Cause::Call(function, at) => {
-            return (
-                format!("it called {function} with {at:#x}, memory of the program that only the program can free"),
-                0,
-            );
-        }
+        Cause::Call(function, at, why) => return (format!("it called {function} with {at:#x}, {why}"), 0),
         Cause::Signal(signal) => signal,
     };
     let Signal { number, code, sender, .. } = *signal;
@@ -298,8 +298,8 @@ fn note(cause: impl FnOnce() -> Cause) {
 
 /// Ends the calling thread's kernel, which has called `function` with memory of the program.
 #[cold]
-pub(super) fn note_call(function: &'static str, at: u64) {
-    note(|| Cause::Call(function, at));
+pub(super) fn note_call(function: &'static str, at: u64, why: &'static str) {
+    note(|| Cause::Call(function, at, why));
 }
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -311,8 +311,8 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
         && may_be_fetched
-        && slot_of_kernel().is_some()
-        && let Some(on) = unified::resolve(address, access)
+        && let Some((slot, _)) = slot_of_kernel()
+        && let Some(on) = unified::resolve(address, access, slot)
     {
         if access == Access::Call {
             // SAFETY: as above; the called function is there.

@@ -12,7 +12,7 @@ pub mod threads;
 mod thunks;
 mod unified;
 
-use super::{Backend, Fault, Launch, Target};
+use super::{Backend, Exchange, Fault, Launch, Target};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, name};
@@ -107,6 +107,14 @@ impl Backend for Cpu {
         self.unified.connect(home, move |function| find_function(&images.read(), function));
     }
 
+    fn begin_trace(&self) {
+        self.unified.begin_trace();
+    }
+
+    fn exchanges(&self, slot: usize) -> Vec<Exchange> {
+        self.unified.exchanges(slot)
+    }
+
     fn use_streams(&self, streams: [u64; 3]) {
         calls::set_streams(streams);
     }
@@ -171,9 +179,10 @@ impl Backend for Cpu {
 
     #[inline]
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        self.unified.begin()?;
+        let slot = crash::own_slot();
+        self.unified.begin(slot)?;
         kernels::run(launch.kernel, launch.args, launch.array);
-        self.unified.end(launch.message)
+        self.unified.end(slot, launch.message)
     }
 
     fn begin_thread(&self, slot: usize) {

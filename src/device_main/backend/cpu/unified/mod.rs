@@ -11,16 +11,20 @@ mod diff;
 mod faults;
 mod pages;
 mod ranges;
+mod record;
 mod source;
 mod store;
 
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, clock};
+use crate::device_main::backend::Exchange;
 use crate::device_main::home::{Function, Home};
 use crate::sys::layout;
+use crate::wire::record::Kind;
 use faults::Fault;
 pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
+use record::Log;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +48,7 @@ pub(super) struct Unified {
     running: AtomicUsize,
     /// There are pages.
     is_used: AtomicBool,
+    log: Log,
 }
 
 impl Unified {
@@ -62,26 +67,40 @@ impl Unified {
         }
     }
 
+    pub fn begin_trace(&self) {
+        self.log.begin();
+    }
+
+    /// Takes what was recorded for the kernel that has run on a slot.
+    pub fn exchanges(&self, slot: usize) -> Vec<Exchange> {
+        self.log.take(slot)
+    }
+
     fn home(&self) -> Result<&Arc<dyn Home>> {
         self.home.get().ok_or(Error::Reported)
     }
 
-    /// A kernel begins: it sees what the program has written before.
+    /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
-    pub fn begin(&self) -> Result<()> {
+    pub fn begin(&self, slot: usize) -> Result<()> {
         self.running.fetch_add(1, Ordering::SeqCst);
-        let begun = if self.is_used.load(Ordering::SeqCst) { self.renew() } else { Ok(()) };
+        let begun = if self.is_used.load(Ordering::SeqCst) { self.renew(slot) } else { Ok(()) };
         begun.inspect_err(|_| {
             self.running.fetch_sub(1, Ordering::SeqCst);
         })
     }
 
     #[cold]
-    fn renew(&self) -> Result<()> {
+    fn renew(&self, slot: usize) -> Result<()> {
+        let begin = clock::now();
         let mut pages = self.pages.lock();
         match &mut *pages {
             // Others run.
-            Some(pages) if self.running.load(Ordering::SeqCst) > 1 => pages.refresh(&**self.home()?),
+            Some(pages) if self.running.load(Ordering::SeqCst) > 1 => {
+                let refreshed = pages.refresh(&**self.home()?);
+                self.log.add(slot, Kind::Fetch, begin, pages.bytes());
+                refreshed
+            }
             Some(_) => {
                 self.forget(&mut pages);
                 Ok(())
@@ -90,20 +109,24 @@ impl Unified {
         }
     }
 
-    /// A kernel of message `seq` has ended: sends home what it has changed.
+    /// A kernel of message `seq` has ended on a slot: sends home what it has changed.
     #[inline]
-    pub fn end(&self, seq: u64) -> Result<()> {
-        let result = if self.is_used.load(Ordering::SeqCst) { self.settle(seq) } else { Ok(()) };
+    pub fn end(&self, slot: usize, seq: u64) -> Result<()> {
+        let result = if self.is_used.load(Ordering::SeqCst) { self.settle(slot, seq) } else { Ok(()) };
         self.running.fetch_sub(1, Ordering::SeqCst);
         result
     }
 
     #[cold]
-    fn settle(&self, seq: u64) -> Result<()> {
+    fn settle(&self, slot: usize, seq: u64) -> Result<()> {
+        let begin = clock::now();
         let mut pages = self.pages.lock();
         if let Some(all) = &mut *pages {
             let is_last = self.running.load(Ordering::SeqCst) == 1;
-            all.send_changes(&**self.home()?, seq, is_last)?;
+            match all.send_changes(&**self.home()?, seq, is_last)? {
+                0 => {}
+                bytes => self.log.add(slot, Kind::Change, begin, bytes),
+            }
             if is_last {
                 self.forget(&mut pages);
             }
@@ -120,18 +143,24 @@ impl Unified {
 
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
     fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<u64> {
+        let begin = clock::now();
         let home = &**self.home()?;
         // Also keeps other threads from asking.
         let mut pages = self.pages.lock();
         if fault.access == Access::Call {
-            return find(&home.function(fault.address)?);
+            let found = find(&home.function(fault.address)?)?;
+            self.log.add(fault.slot, Kind::Fetch, begin, 0);
+            return Ok(found);
         }
         let all = match &mut *pages {
             Some(pages) => pages,
             none => none.insert(Pages::new(home)?),
         };
         self.is_used.store(true, Ordering::SeqCst);
-        all.fetch(home, fault.address)?;
+        match all.fetch(home, fault.address)? {
+            0 => {}
+            bytes => self.log.add(fault.slot, Kind::Fetch, begin, bytes),
+        }
         Ok(fault.address)
     }
 }

@@ -48,11 +48,13 @@ impl Pages {
         Ok(Pages { source, fetched, written, pagemap, mapped, streamed, ahead })
     }
 
-    /// Fetches the page of an address, and others with it, unless it is there.
-    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<()> {
+    /// Fetches the page of an address, and others with it, unless it is there. Returns the number of bytes.
+    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<u64> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
-            return Ok(());
+            // Another thread has waited for it.
+            let is_there = mapping::is_mapped(&(page..page + PAGE));
+            return if is_there { Ok(0) } else { Err(Error::new("a region has unmapped it")) };
         }
         let (range, stream) = self.ahead.around(page);
         let is_written = stream.is_some_and(|stream| stream.is_written || self.is_written(&stream.last()));
@@ -63,8 +65,8 @@ impl Pages {
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written)?,
             other => other?,
         };
-        self.ahead.note(page, got, is_written);
-        Ok(())
+        self.ahead.note(page, got.clone(), is_written);
+        Ok(got.end - got.start)
     }
 
     /// Fetches what the program has from the start of a range on.
@@ -94,10 +96,10 @@ impl Pages {
     }
 
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
-    /// what others write meanwhile differs the next time.
-    pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<()> {
+    /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
+    pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<u64> {
         let mut copy = Vec::new();
-        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false };
+        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false, bytes: 0 };
         for written in self.written()? {
             let at = written.start;
             let old = self.fetched.view(&written)?;
@@ -113,6 +115,8 @@ impl Pages {
                 for change in changed_words(now, &old) {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }
+            } else {
+                outgoing.bytes += now.len() as u64;
             }
             if !last {
                 self.fetched.write(at, now)?;
@@ -122,7 +126,7 @@ impl Pages {
         if outgoing.has_sent {
             self.source.come_after_messages();
         }
-        Ok(())
+        Ok(outgoing.bytes)
     }
 
     /// What kernels have written to, or may have.
@@ -131,7 +135,14 @@ impl Pages {
         for range in self.mapped.iter() {
             self.copies(&range)?.into_iter().for_each(|page| written.insert(page..page + PAGE));
         }
-        self.streamed.iter().for_each(|range| written.insert(range));
+        for range in self.streamed.iter() {
+            // This thread would fault in what a region has unmapped, and wait for itself.
+            if !mapping::is_mapped(&range) {
+                let Range { start, end } = range;
+                return Err(Error::new(format!("a region has unmapped memory of the program in {start:#x} to {end:#x}")));
+            }
+            written.insert(range);
+        }
         Ok(written.iter().collect())
     }
 
@@ -190,6 +201,11 @@ impl Pages {
         Ok(false)
     }
 
+    /// How much of the program's memory is here.
+    pub fn bytes(&self) -> u64 {
+        self.mapped.bytes()
+    }
+
     pub fn forget(&mut self) {
         for range in self.mapped.iter() {
             // SAFETY: this object mapped it, and no kernel runs that could use it.
@@ -238,11 +254,14 @@ struct Outgoing<'a> {
     seq: u64,
     pending: Vec<u8>,
     has_sent: bool,
+    /// Of the program's memory, also what was offered instead.
+    bytes: u64,
 }
 
 impl Outgoing<'_> {
     fn push(&mut self, at: u64, new: &[u8], old: &[u8]) {
         const ROOM: usize = MESSAGE_MAX - 2 * Changes::HEAD;
+        self.bytes += new.len() as u64;
         let pieces = new.chunks(CHANGE_MAX).zip(old.chunks(CHANGE_MAX));
         for (at, (new, old)) in (at..).step_by(CHANGE_MAX).zip(pieces) {
             if self.pending.len() + Changes::HEAD + 2 * new.len() > ROOM {

@@ -23,8 +23,13 @@ fn conflicts_name_byte_and_values() {
     let base = memory.0.as_ptr() as u64;
     let conflict = merge_at(&mut memory, 13, &[1; 20], &[0; 20]).unwrap_err();
     assert_eq!(conflict, Conflict { at: base + 20, new: 1, old: 0, here: 3 });
-    // Words before it are replaced. Of its own word nothing is.
-    assert_eq!((memory.0[12], &memory.0[13..16], &memory.0[16..20]), (0, &[1; 3][..], &[0; 4][..]));
+    // All others are replaced, also those of its word.
+    assert_eq!((memory.0[12], memory.0[20], memory.0[33]), (0, 3, 0));
+    assert_eq!((&memory.0[13..20], &memory.0[21..33]), (&[1; 7][..], &[1; 12][..]));
+    // The first one is named.
+    let conflict = merge_at(&mut memory, 16, &[2; 32], &[0; 32]).unwrap_err();
+    assert_eq!(conflict, Conflict { at: base + 16, new: 2, old: 0, here: 1 });
+    assert_eq!((&memory.0[16..20], memory.0[20], &memory.0[33..48]), (&[1; 4][..], 3, &[2; 15][..]));
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl<'a> Device<'a> {
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
-        self.pages.fetch(self.program, at)
+        self.pages.fetch(self.program, at).map(drop)
     }
 
     fn read(&mut self, at: u64) -> u8 {
@@ -260,6 +260,18 @@ fn what_is_written_in_order_is_not_copied_page_by_page() {
         assert_eq!(device.read(at(page)), if [41, 42].contains(&page) { program.get(at(page)) } else { 1 })
     });
     assert_eq!(device.pages.streamed.bytes(), 0);
+}
+
+#[test]
+fn what_a_region_unmaps_itself_is_an_error() {
+    let program = Program::new(64);
+    let mut device = Device::new(&program);
+    (0..64).for_each(|page| device.write(program.base + page * PAGE, 1));
+    // SAFETY: this thread does not use it any more.
+    unsafe { mapping::unmap(program.base + 40 * PAGE, PAGE) };
+    let error = device.pages.send_changes(&program, SEQ, true).unwrap_err().to_string();
+    assert!(error.contains("a region has unmapped"), "{error}");
+    assert!(device.touch(program.base + 40 * PAGE).is_err());
 }
 
 #[test]

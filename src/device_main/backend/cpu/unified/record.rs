@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What kernels wait for, if the device is traced.
+
+use crate::base::clock;
+use crate::base::lock::{Mutex, order};
+use crate::device_main::backend::Exchange;
+use crate::wire::record::Kind;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// By slot of the kernel, until the kernel has ended.
+#[derive(Default)]
+pub(super) struct Log {
+    is_on: AtomicBool,
+    all: Mutex<Vec<(usize, Exchange)>, { order::LEAF }>,
+}
+
+impl Log {
+    pub fn begin(&self) {
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds something that began at `begin` and ends now.
+    pub fn add(&self, slot: usize, kind: Kind, begin: u64, bytes: u64) {
+        if self.is_on.load(Ordering::Relaxed) {
+            self.all.lock().push((slot, Exchange { kind, bytes, begin, end: clock::now() }));
+        }
+    }
+
+    pub fn take(&self, slot: usize) -> Vec<Exchange> {
+        let mut all = self.all.lock();
+        all.extract_if(.., |(of, _)| *of == slot).map(|(_, exchange)| exchange).collect()
+    }
+}
