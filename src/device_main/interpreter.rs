@@ -16,7 +16,7 @@ use super::work::{LONG_COPY, Running, Work};
 use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Command, Commands, Obtained};
 use crate::wire::record::Kind;
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
@@ -327,10 +327,14 @@ impl<B: Backend> Interpreter<B> {
     }
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
-        let obtain = || self.parts.backend.accelerator()?.obtain(wish, libraries);
-        let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
-        let target = self.parts.backend.target().to_number();
-        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start, target])))
+        let backend = &self.parts.backend;
+        let obtain = || {
+            let accelerator = backend.accelerator()?;
+            let arena = accelerator.obtain(wish, libraries)?;
+            Ok(Obtained { arena, target: backend.target(), description: accelerator.description() }.encode())
+        };
+        let (obtained, _, work) = self.run(me, work, B::LOADS_AS, obtain);
+        answered(work, obtained)
     }
 
     fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
@@ -340,13 +344,13 @@ impl<B: Backend> Interpreter<B> {
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
             message.done(trace, head, Kind::Load, u64::from(image), ran);
         }
-        answered(work, base.map(|base| base.map(|base| [base])))
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
     fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
         let Parts { backend, loader, .. } = &*self.parts;
         let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
-        answered(work, base.map(|base| base.map(|base| [base])))
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
@@ -441,9 +445,9 @@ impl<B: Backend> Interpreter<B> {
 }
 
 /// Ends a command whose result the reply carries, if it was executed.
-fn answered<const N: usize>(mut work: Box<Work>, result: Option<Result<[u64; N]>>) -> Step {
+fn answered(mut work: Box<Work>, result: Option<Result<impl AsRef<[u8]>>>) -> Step {
     match result {
-        Some(Ok(numbers)) => numbers.iter().for_each(|n| work.reply.extend_from_slice(&n.to_le_bytes())),
+        Some(Ok(bytes)) => work.reply.extend_from_slice(bytes.as_ref()),
         Some(Err(e)) => work.fail_with(&e),
         None => {}
     }

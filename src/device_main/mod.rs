@@ -59,6 +59,10 @@ struct Options {
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
     check: Option<Vec<String>>,
 
+    /// Print the number of accelerators that this host has, and which of these hosts it is, for llvm-offload-mpirun.
+    #[arg(long, hide = true, num_args = 0.., value_name = "HOST")]
+    accelerators: Option<Vec<String>>,
+
     /// Ranks that become PROGRAM: the first ones of the job
     #[arg(long, value_name = "N", default_value_t = 1, requires = "program")]
     ranks: u32,
@@ -105,6 +109,10 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
             start::do_not_offload();
             node::undo_binding();
             check::run(&format!("llvm-offload-mpi-device {version}"), &libraries);
+            Ok(())
+        }
+        Ok(Options { accelerators: Some(hosts), .. }) => {
+            check::count_accelerators(&hosts);
             Ok(())
         }
         Ok(options) if becomes_program(&options) => {

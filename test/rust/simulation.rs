@@ -16,7 +16,7 @@
 
 use crate::base::limits::BULK_TAGS;
 use crate::base::sync::Mutex;
-use crate::base::target::Target;
+use crate::base::target::{Executor, Target};
 use crate::base::{Error, Result, settings};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
@@ -557,8 +557,14 @@ impl JobOf {
             if case.workers == 0 && case.is_remote(n) {
                 hello.backend = settings::Backend::Offload;
             }
-            let device =
-                Device::new(n, (hello, Target::HOST), engine.clone(), addresses.clone(), arena(n), control.clone());
+            let device = Device::new(
+                n,
+                (hello, Executor::of_machine(Target::HOST.machine)),
+                engine.clone(),
+                addresses.clone(),
+                arena(n),
+                control.clone(),
+            );
             // The kernels are functions of this process.
             device.queues.set_quiet(std::iter::once(0..u64::MAX));
             device

@@ -228,6 +228,9 @@ pub(crate) trait Accelerator {
     /// lists the host's libomptarget.
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
 
+    /// The accelerator in words, for the user. Known once there is memory.
+    fn description(&self) -> String;
+
     /// Keeps these addresses free in this process, which other devices of the job have.
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>);
 

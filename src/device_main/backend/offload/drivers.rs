@@ -50,6 +50,11 @@ impl fmt::Display for Gpu {
     }
 }
 
+/// All accelerators that drivers show: CUDA's, then AMD's.
+pub(crate) fn all() -> Vec<Gpu> {
+    [cuda(), amd()].concat()
+}
+
 /// The accelerators of CUDA, in the driver's order; none without the driver.
 pub(super) fn cuda() -> Vec<Gpu> {
     open("libcuda.so").and_then(Cuda::of).map(|driver| driver.gpus()).unwrap_or_default()

@@ -150,6 +150,10 @@ impl Accelerator for Offload {
         Ok(arena.range.clone())
     }
 
+    fn description(&self) -> String {
+        self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
+    }
+
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
         self.avoided.lock().add(taken);
     }
