@@ -75,6 +75,10 @@ struct Options {
     #[arg(long, hide = true, value_name = "BYTES", requires = "supervised")]
     stack_limit: Option<u64>,
 
+    /// So many first ranks of the job are programs
+    #[arg(long, hide = true, value_name = "N", requires = "supervised", default_value_t = 0)]
+    programs: u32,
+
     /// Print this manual page in roff.
     #[arg(long, hide = true, exclusive = true)]
     man: bool,
@@ -122,7 +126,10 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
         }
         // The program does not start MPI then, so no device would learn that it exits.
         Ok(Options { supervised: None, .. }) if settings::offloading_is_disabled() && launcher().is_some() => Ok(()),
-        Ok(options) => start::serve(options.supervised, workers).map(|never| match never {}),
+        Ok(options) => {
+            let programs = if options.program.is_empty() { options.programs } else { options.ranks };
+            start::serve(options.supervised, programs, workers).map(|never| match never {})
+        }
         Err(e) => e.exit(),
     };
     let Err(e) = result else { return ExitCode::SUCCESS };

@@ -50,6 +50,26 @@ pub fn rank() -> Option<u32> {
     first_number(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"])
 }
 
+/// The place of this process among those of its node that are devices, if the launcher has numbered the processes of each
+/// node. So many first ranks of the job are programs; the ranks of a node follow each other.
+pub fn place_on_node(programs: u32) -> Option<usize> {
+    place_in(|name| std::env::var(name).ok()?.parse().ok(), rank()?, programs)
+}
+
+fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Option<usize> {
+    /// Variables for the number on the node, and for the rank: another launcher's may have been inherited.
+    const NUMBERS: [(&str, &str); 4] = [
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
+        ("MPI_LOCALRANKID", "PMI_RANK"),
+        ("PMI_LOCAL_RANK", "PMI_RANK"),
+        ("SLURM_LOCALID", "SLURM_PROCID"),
+    ];
+    let number = |&(local, global): &(&str, &str)| get(local).filter(|_| get(global) == Some(rank));
+    let local = NUMBERS.iter().find_map(number)?;
+    let first = rank.checked_sub(local)?;
+    Some(local.checked_sub(programs.saturating_sub(first))? as usize)
+}
+
 fn first_number(variables: &[&str]) -> Option<u32> {
     variables.iter().find_map(|name| std::env::var(name).ok())?.trim().parse().ok()
 }

@@ -100,17 +100,7 @@ impl Plan {
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
         let regions = Regions::of(options, program.as_ref(), settings.backend);
-        let mut job = Job {
-            kind,
-            launcher,
-            arguments: options.launcher_arg.clone(),
-            bind: options.placement.bind,
-            heartbeat: settings.heartbeat,
-            ranks: 0,
-            hosts: Vec::new(),
-            environment: Vec::new(),
-            command: Vec::new(),
-        };
+        let job = Job::empty(kind, launcher, options, settings.heartbeat);
         let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
             true => accelerators::count(&job, &build.device, hosts),
             false => Ok(None),
@@ -159,7 +149,7 @@ impl Plan {
             words.extend(with_environment(&own.into_iter().collect::<Vec<_>>(), command));
             command = words;
         }
-        (job.ranks, job.hosts, job.environment, job.command) = (ranks, places, environment, command);
+        let job = Job { ranks, hosts: places, environment, command, ..job };
         Ok(Plan { program, build, job, hosts, regions })
     }
 }
