@@ -384,7 +384,8 @@ impl<B: Backend> Interpreter<B> {
 
     /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
     fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
-        let Parts { backend, trace, .. } = &*self.parts;
+        let Parts { backend, pool, trace, .. } = &*self.parts;
+        pool.settle(me);
         let w = &mut *work;
         let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
         let mut rest = Commands::resume(&w.message, w.position);
