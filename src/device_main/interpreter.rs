@@ -249,16 +249,17 @@ impl<B: Backend> Interpreter<B> {
     /// Copies within the device.
     fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Step {
         let Parts { backend, pool, trace, .. } = &*self.parts;
-        let begin = work.trace.as_mut().map(|message| message.start());
         let copy = || backend.copy(to, from, len);
         if B::GATHERS {
-            (_, work) = self.attempt(me, work, copy);
-        } else if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
+            return Step::Next(self.attempt(me, work, (Kind::Copy, len), copy).1);
+        }
+        let begin = work.trace.as_mut().map(|message| message.start());
+        if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
             work.fail_with(&e);
         }
         let (head, is_sound) = (work.head, work.failure.is_none());
         if let (Some(message), Some(begin)) = (&mut work.trace, begin.filter(|_| is_sound)) {
-            message.copied(trace, head, len, begin);
+            message.copied(trace, head, (Kind::Copy, len), (begin, clock::now()));
         }
         Step::Next(work)
     }
@@ -267,7 +268,7 @@ impl<B: Backend> Interpreter<B> {
     fn read(&self, me: &mut Me, work: Box<Work>, from: u64, len: usize) -> Step {
         let mut bytes = Vec::new();
         let read = || self.parts.backend.read(from, len, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, read);
+        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len as u64), read);
         bytes.into_iter().for_each(|bytes| work.reply.extend_from_slice(&bytes));
         Step::Next(work)
     }
@@ -283,17 +284,29 @@ impl<B: Backend> Interpreter<B> {
         let end = std::mem::replace(&mut work.position, start);
         let mut bytes = self.parts.staging.take(0);
         let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, read);
+        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len), read);
         work.position = end;
         (bytes, work)
     }
 
-    /// Makes a copy to or from an accelerator. That may take long, and may end in a fault, like a kernel. If there is no
-    /// result, the message has failed.
-    fn attempt<R>(&self, me: &mut Me, work: Box<Work>, copy: impl FnOnce() -> Result<R>) -> (Option<R>, Box<Work>) {
-        let (outcome, _, mut work) = self.run(me, work, COPY_CODE, copy);
+    /// Makes a copy of so many bytes to, from or within an accelerator. That may take long, and may end in a fault, like a
+    /// kernel. If there is no result, the message has failed.
+    fn attempt<R>(
+        &self,
+        me: &mut Me,
+        work: Box<Work>,
+        (kind, bytes): (Kind, u64),
+        copy: impl FnOnce() -> Result<R>,
+    ) -> (Option<R>, Box<Work>) {
+        let (outcome, ran, mut work) = self.run(me, work, COPY_CODE, copy);
+        let head = work.head;
         let result = match outcome {
-            Some(Ok(result)) => Some(result),
+            Some(Ok(result)) => {
+                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+                    message.copied(&self.parts.trace, head, (kind, bytes), ran);
+                }
+                Some(result)
+            }
             Some(Err(e)) => {
                 work.fail_with(&e);
                 None
@@ -376,7 +389,8 @@ impl<B: Backend> Interpreter<B> {
         let Some(copies) = work.copies.take() else { return Ok(work) };
         if work.failure.is_none() {
             let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
-            (_, work) = self.attempt(me, work, || copies.writes.iter().try_for_each(write));
+            let written = (Kind::Write, copies.bytes.len() as u64);
+            (_, work) = self.attempt(me, work, written, || copies.writes.iter().try_for_each(write));
         }
         self.parts.staging.give(copies.bytes);
         Ok(work)

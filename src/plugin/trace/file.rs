@@ -180,6 +180,8 @@ impl<'a> Picture<'a> {
                 Kind::Copy => ("copy", "transfer", Some(event.what)),
                 Kind::Image => ("receive image", "image", Some(event.what)),
                 Kind::Load => ("load image", "image", None),
+                Kind::Write => ("to the accelerator", "transfer", Some(event.what)),
+                Kind::Read => ("from the accelerator", "transfer", Some(event.what)),
             };
             let slice = self.slices.len();
             self.slices.push(Slice { row, name, cat, begin, end, args: SliceArgs { message: Some(event.seq), bytes } });
