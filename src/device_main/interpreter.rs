@@ -3,6 +3,7 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
+use super::backend::offload::said;
 use super::backend::{Backend, Copied, Entry, Launch, Wish};
 use super::crash_board::COPY_CODE;
 use super::host::park;
@@ -92,6 +93,8 @@ impl<B: Backend> Interpreter<B> {
         let Some(fault) = backend.fault() else { return };
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
+        // The failure has these lines.
+        output.take_held();
         let mut running = self.running.take_all();
         // The crashed kernel's message is answered first.
         running.sort_by_key(|(_, slot)| *slot != fault.slot);
@@ -133,6 +136,9 @@ impl<B: Backend> Interpreter<B> {
             // It waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
+        if output.holds() {
+            pool.long(me, || self.settle_errors(&mut work, &drive));
+        }
         let reply = work.take_reply();
         // The record must exist before the host can ask for the trace, which it does after the reply.
         // The receiver would answer that request itself, so it may record after the reply.
@@ -151,6 +157,23 @@ impl<B: Backend> Interpreter<B> {
         if !me.receiving {
             // The receiver may sleep already: it does not know of this reply.
             drive();
+        }
+    }
+
+    /// What a libomptarget in this process has printed of errors explains the message's failure. If there is none, the
+    /// program gets it as it is.
+    #[cold]
+    fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
+        let Parts { host, output, .. } = &*self.parts;
+        let held = output.take_held();
+        match &mut work.failure {
+            // A fault has it already.
+            Some(failure) if failure.lost => {}
+            Some(failure) => failure.text += &said::errors_in(&String::from_utf8_lossy(&held)),
+            None => {
+                output.release(&held);
+                output.send(host, OUTPUT_BEFORE_REPLY, drive);
+            }
         }
     }
 

@@ -199,6 +199,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// What [`Backend::enter`] gets when an image is loaded or unloaded.
     const LOADS_AS: u64 = IMAGE_CODE;
 
+    /// A libomptarget in this process prints errors, which belong to the failures that they explain.
+    const HAS_RUNTIME: bool = false;
+
     /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.
     #[inline]

@@ -11,7 +11,7 @@ mod arena;
 pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
-mod said;
+pub(crate) mod said;
 pub(crate) mod visible;
 
 use super::cpu::{crash, image};
@@ -309,6 +309,8 @@ impl Backend for Offload {
     }
 
     const LOADS_AS: u64 = RUNTIME_CODE;
+
+    const HAS_RUNTIME: bool = true;
 
     /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {
