@@ -75,7 +75,7 @@ struct Options {
     #[arg(long, hide = true, value_name = "BYTES", requires = "supervised")]
     stack_limit: Option<u64>,
 
-    /// So many first ranks of the job are programs
+    /// The number of ranks at the start of the job that are programs
     #[arg(long, hide = true, value_name = "N", requires = "supervised", default_value_t = 0)]
     programs: u32,
 

@@ -111,7 +111,7 @@ fn offload_here() {
 }
 
 /// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
-/// this process has a supervisor already; so many first ranks of the job are programs.
+/// this process has a supervisor already; the first `programs` ranks of the job are programs.
 pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Workers>) -> Result<Infallible> {
     if launcher().is_none() {
         return Err(Error::new(

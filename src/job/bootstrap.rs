@@ -50,14 +50,14 @@ pub fn rank() -> Option<u32> {
     first_number(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"])
 }
 
-/// The place of this process among those of its node that are devices, if the launcher has numbered the processes of each
-/// node. So many first ranks of the job are programs; the ranks of a node follow each other.
+/// The place of this process among the devices of its node, if the launcher sets its local rank. The first `programs` ranks
+/// of the job are programs, and the ranks of a node are taken to be consecutive.
 pub fn place_on_node(programs: u32) -> Option<usize> {
     place_in(|name| std::env::var(name).ok()?.parse().ok(), rank()?, programs)
 }
 
 fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Option<usize> {
-    /// Variables for the number on the node, and for the rank: another launcher's may have been inherited.
+    /// Variables for the local rank, and for the rank: both may be inherited from another launcher.
     const NUMBERS: [(&str, &str); 4] = [
         ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
         ("MPI_LOCALRANKID", "PMI_RANK"),

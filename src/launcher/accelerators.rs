@@ -30,7 +30,7 @@ impl Regions {
         let is_set = std::env::var_os(VARIABLE).is_some();
         let file = program.and_then(|program| elf::map(&program.path).ok());
         let mut images: Vec<Target> = file.iter().flat_map(|file| images_in(file)).collect();
-        let (backend, is_news) = match options.backend {
+        let (backend, must_be_set) = match options.backend {
             Some(options::Backend::Cpu) => (Backend::Cpu, true),
             Some(options::Backend::Offload) => (Backend::Offload, true),
             None if !is_set && are_for_accelerators(&images) => (Backend::Offload, true),
@@ -38,7 +38,7 @@ impl Regions {
         };
         images.retain(|image| backend == Backend::Offload && image.is_accelerator());
         let value = if backend == Backend::Offload { "offload" } else { "cpu" };
-        let variable = is_news.then(|| (VARIABLE.into(), value.into()));
+        let variable = must_be_set.then(|| (VARIABLE.into(), value.into()));
         let uses_all = backend == Backend::Offload && (program.is_none() || !images.is_empty());
         Regions { variable, images, uses_all }
     }

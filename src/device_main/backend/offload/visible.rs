@@ -38,8 +38,8 @@ pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
 }
 
 impl Narrowed {
-    /// The ranks have found out this device's place. Narrows the variables to another accelerator if the launcher's
-    /// numbers had it otherwise; fails if a driver has started by then.
+    /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to
+    /// another accelerator; fails if a driver has started by then.
     pub(crate) fn settle(&self, place: usize) -> Result<()> {
         let right = shares(&self.before, place);
         let maps = fs::read(process::MAPS).unwrap_or_default();
@@ -58,9 +58,8 @@ impl Narrowed {
                 && is_loaded(library)
             {
                 return Err(Error::new(format!(
-                    "MPI has started the driver ({}) with {name}={chosen}, as the launcher's number of this process on \
-                     its node says, but by the order of the ranks the accelerator of this device is {right}: start the \
-                     job with llvm-offload-mpirun, or as mpirun -np N+1 llvm-offload-mpi-device PROGRAM, with the ranks \
+                    "MPI has started the driver ({}) with {name}={chosen}, chosen by the launcher's local rank, but by \
+                     the order of the ranks the accelerator of this device is {right}: start the job with llvm-offload-mpirun, or as mpirun -np N+1 llvm-offload-mpi-device PROGRAM, with the ranks \
                      of a node in a row; or set {name} to one accelerator for each rank",
                     library.trim_start_matches('/')
                 )));
