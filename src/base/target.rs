@@ -4,7 +4,6 @@
 use super::elf::{self, ACCELERATORS, AMDGPU, CUDA, HEADER, MACHINE};
 use super::{Error, Result};
 use goblin::elf::header::{self, EI_ABIVERSION, Header};
-use std::collections::BTreeSet;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +12,21 @@ pub(crate) struct Target {
     pub(crate) machine: u16,
     /// The number of the architecture in the `e_flags` of these files; 0 if it is not known or does not matter.
     pub(crate) architecture: u32,
+}
+
+/// What executes a device's regions.
+#[derive(Clone, Debug)]
+pub(crate) struct Executor {
+    pub(crate) target: Target,
+    /// An accelerator in words, for the user; empty for processors.
+    pub(crate) description: String,
+}
+
+impl Executor {
+    /// Processors of this machine.
+    pub(crate) fn of_machine(machine: u16) -> Executor {
+        Executor { target: Target { machine, architecture: 0 }, description: String::new() }
+    }
 }
 
 /// Numbers of AMD's architectures (`EF_AMDGPU_MACH`). libomptarget itself judges images for others.
@@ -57,6 +71,11 @@ impl Target {
     pub(crate) fn amd(name: &str) -> Target {
         let known = AMD.iter().find(|(_, known)| *known == name);
         Target { machine: AMDGPU, architecture: known.map_or(0, |(number, _)| *number) }
+    }
+
+    /// True for what no processor executes.
+    pub(crate) fn is_accelerator(self) -> bool {
+        ACCELERATORS.contains(&self.machine)
     }
 
     /// What an ELF file is built for, by its header.
@@ -133,10 +152,9 @@ pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
     places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
 }
 
-/// True if a program's file contains the ELF image of an accelerator, and none for processors.
-pub(crate) fn is_for_accelerators(program: &[u8]) -> bool {
-    let machines: BTreeSet<u16> = images_in(program).map(|image| image.machine).collect();
-    !machines.contains(&MACHINE) && ACCELERATORS.iter().any(|machine| machines.contains(machine))
+/// True if a program with these images has one for an accelerator, and none for processors.
+pub(crate) fn are_for_accelerators(images: &[Target]) -> bool {
+    images.iter().any(|image| image.is_accelerator()) && images.iter().all(|image| image.machine != MACHINE)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! `--check`: reports to the launcher what this host has.
+//! `--check` and `--accelerators`: report to the launcher what this host has.
 
 use super::backend::cpu::image;
+use super::backend::offload::drivers;
+use crate::job::hosts;
 use crate::sys::node;
-use crate::wire::check::{LIBRARY, MARK, NODE, VERSION};
+use crate::wire::check::{ACCELERATOR, ACCELERATORS, LIBRARY, MARK, NODE, VERSION};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -12,6 +14,9 @@ pub(super) fn run(version: &str, libraries: &[String]) {
     println!("{MARK}{VERSION} {version}");
     let gib = node::memory() as f64 / f64::from(1 << 30);
     println!("{MARK}{NODE} {}: {} cores, {gib:.1} GiB of memory", node::host_name(), node::cores().len());
+    for gpu in drivers::all() {
+        println!("{MARK}{ACCELERATOR} {} {gpu}", gpu.target.to_number());
+    }
     let libraries: BTreeMap<String, PathBuf> =
         libraries.iter().filter_map(|l| l.split_once('=').map(|(n, p)| (n.to_string(), p.into()))).collect();
     for (name, path) in &libraries {
@@ -19,4 +24,10 @@ pub(super) fn run(version: &str, libraries: &[String]) {
             println!("{MARK}{LIBRARY} {name} can't be loaded (the program has {})", path.display());
         }
     }
+}
+
+/// Prints how many accelerators this host has, and which of these names are this host's.
+pub(super) fn count_accelerators(names: &[String]) {
+    let own = names.iter().filter(|name| hosts::is_here(name)).map(|name| format!(" {name}"));
+    println!("{MARK}{ACCELERATORS} {}{}", drivers::all().len(), own.collect::<String>());
 }

@@ -3,6 +3,7 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
+use super::backend::offload::said;
 use super::backend::{Backend, Copied, Entry, Launch, Wish};
 use super::crash_board::COPY_CODE;
 use super::host::park;
@@ -16,7 +17,7 @@ use super::work::{LONG_COPY, Running, Work};
 use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Command, Commands, Obtained};
 use crate::wire::record::Kind;
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
@@ -92,6 +93,8 @@ impl<B: Backend> Interpreter<B> {
         let Some(fault) = backend.fault() else { return };
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
+        // The failure has these lines.
+        output.take_held();
         let mut running = self.running.take_all();
         // The crashed kernel's message is answered first.
         running.sort_by_key(|(_, slot)| *slot != fault.slot);
@@ -133,6 +136,9 @@ impl<B: Backend> Interpreter<B> {
             // It waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
+        if output.holds() {
+            pool.long(me, || self.settle_errors(&mut work, &drive));
+        }
         let reply = work.take_reply();
         // The record must exist before the host can ask for the trace, which it does after the reply.
         // The receiver would answer that request itself, so it may record after the reply.
@@ -151,6 +157,23 @@ impl<B: Backend> Interpreter<B> {
         if !me.receiving {
             // The receiver may sleep already: it does not know of this reply.
             drive();
+        }
+    }
+
+    /// What a libomptarget in this process has printed of errors explains the message's failure. If there is none, the
+    /// program gets it as it is.
+    #[cold]
+    fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
+        let Parts { host, output, .. } = &*self.parts;
+        let held = output.take_held();
+        match &mut work.failure {
+            // A fault has it already.
+            Some(failure) if failure.lost => {}
+            Some(failure) => failure.text += &said::errors_in(&String::from_utf8_lossy(&held)),
+            None => {
+                output.release(&held);
+                output.send(host, OUTPUT_BEFORE_REPLY, drive);
+            }
         }
     }
 
@@ -249,16 +272,17 @@ impl<B: Backend> Interpreter<B> {
     /// Copies within the device.
     fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Step {
         let Parts { backend, pool, trace, .. } = &*self.parts;
-        let begin = work.trace.as_mut().map(|message| message.start());
         let copy = || backend.copy(to, from, len);
         if B::GATHERS {
-            (_, work) = self.attempt(me, work, copy);
-        } else if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
+            return Step::Next(self.attempt(me, work, (Kind::Copy, len), copy).1);
+        }
+        let begin = work.trace.as_mut().map(|message| message.start());
+        if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
             work.fail_with(&e);
         }
         let (head, is_sound) = (work.head, work.failure.is_none());
         if let (Some(message), Some(begin)) = (&mut work.trace, begin.filter(|_| is_sound)) {
-            message.copied(trace, head, len, begin);
+            message.copied(trace, head, (Kind::Copy, len), (begin, clock::now()));
         }
         Step::Next(work)
     }
@@ -267,7 +291,7 @@ impl<B: Backend> Interpreter<B> {
     fn read(&self, me: &mut Me, work: Box<Work>, from: u64, len: usize) -> Step {
         let mut bytes = Vec::new();
         let read = || self.parts.backend.read(from, len, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, read);
+        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len as u64), read);
         bytes.into_iter().for_each(|bytes| work.reply.extend_from_slice(&bytes));
         Step::Next(work)
     }
@@ -283,17 +307,29 @@ impl<B: Backend> Interpreter<B> {
         let end = std::mem::replace(&mut work.position, start);
         let mut bytes = self.parts.staging.take(0);
         let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, read);
+        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len), read);
         work.position = end;
         (bytes, work)
     }
 
-    /// Makes a copy to or from an accelerator. That may take long, and may end in a fault, like a kernel. If there is no
-    /// result, the message has failed.
-    fn attempt<R>(&self, me: &mut Me, work: Box<Work>, copy: impl FnOnce() -> Result<R>) -> (Option<R>, Box<Work>) {
-        let (outcome, _, mut work) = self.run(me, work, COPY_CODE, copy);
+    /// Makes a copy of so many bytes to, from or within an accelerator. That may take long, and may end in a fault, like a
+    /// kernel. If there is no result, the message has failed.
+    fn attempt<R>(
+        &self,
+        me: &mut Me,
+        work: Box<Work>,
+        (kind, bytes): (Kind, u64),
+        copy: impl FnOnce() -> Result<R>,
+    ) -> (Option<R>, Box<Work>) {
+        let (outcome, ran, mut work) = self.run(me, work, COPY_CODE, copy);
+        let head = work.head;
         let result = match outcome {
-            Some(Ok(result)) => Some(result),
+            Some(Ok(result)) => {
+                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+                    message.copied(&self.parts.trace, head, (kind, bytes), ran);
+                }
+                Some(result)
+            }
             Some(Err(e)) => {
                 work.fail_with(&e);
                 None
@@ -327,10 +363,14 @@ impl<B: Backend> Interpreter<B> {
     }
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
-        let obtain = || self.parts.backend.accelerator()?.obtain(wish, libraries);
-        let (arena, _, work) = self.run(me, work, B::LOADS_AS, obtain);
-        let target = self.parts.backend.target().to_number();
-        answered(work, arena.map(|arena| arena.map(|at| [at.start, at.end - at.start, target])))
+        let backend = &self.parts.backend;
+        let obtain = || {
+            let accelerator = backend.accelerator()?;
+            let arena = accelerator.obtain(wish, libraries)?;
+            Ok(Obtained { arena, target: backend.target(), description: accelerator.description() }.encode())
+        };
+        let (obtained, _, work) = self.run(me, work, B::LOADS_AS, obtain);
+        answered(work, obtained)
     }
 
     fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
@@ -340,13 +380,13 @@ impl<B: Backend> Interpreter<B> {
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
             message.done(trace, head, Kind::Load, u64::from(image), ran);
         }
-        answered(work, base.map(|base| base.map(|base| [base])))
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
     fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
         let Parts { backend, loader, .. } = &*self.parts;
         let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
-        answered(work, base.map(|base| base.map(|base| [base])))
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
@@ -375,7 +415,8 @@ impl<B: Backend> Interpreter<B> {
         let Some(copies) = work.copies.take() else { return Ok(work) };
         if work.failure.is_none() {
             let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
-            (_, work) = self.attempt(me, work, || copies.writes.iter().try_for_each(write));
+            let written = (Kind::Write, copies.bytes.len() as u64);
+            (_, work) = self.attempt(me, work, written, || copies.writes.iter().try_for_each(write));
         }
         self.parts.staging.give(copies.bytes);
         Ok(work)
@@ -383,7 +424,8 @@ impl<B: Backend> Interpreter<B> {
 
     /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
     fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
-        let Parts { backend, trace, .. } = &*self.parts;
+        let Parts { backend, pool, trace, .. } = &*self.parts;
+        pool.settle(me);
         let w = &mut *work;
         let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
         let mut rest = Commands::resume(&w.message, w.position);
@@ -444,9 +486,9 @@ impl<B: Backend> Interpreter<B> {
 }
 
 /// Ends a command whose result the reply carries, if it was executed.
-fn answered<const N: usize>(mut work: Box<Work>, result: Option<Result<[u64; N]>>) -> Step {
+fn answered(mut work: Box<Work>, result: Option<Result<impl AsRef<[u8]>>>) -> Step {
     match result {
-        Some(Ok(numbers)) => numbers.iter().for_each(|n| work.reply.extend_from_slice(&n.to_le_bytes())),
+        Some(Ok(bytes)) => work.reply.extend_from_slice(bytes.as_ref()),
         Some(Err(e)) => work.fail_with(&e),
         None => {}
     }

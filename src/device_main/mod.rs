@@ -59,6 +59,10 @@ struct Options {
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
     check: Option<Vec<String>>,
 
+    /// Print the number of accelerators that this host has, and which of these hosts it is, for llvm-offload-mpirun.
+    #[arg(long, hide = true, num_args = 0.., value_name = "HOST")]
+    accelerators: Option<Vec<String>>,
+
     /// Ranks that become PROGRAM: the first ones of the job
     #[arg(long, value_name = "N", default_value_t = 1, requires = "program")]
     ranks: u32,
@@ -70,6 +74,10 @@ struct Options {
     /// The soft stack limit to restore: see [`settle`]
     #[arg(long, hide = true, value_name = "BYTES", requires = "supervised")]
     stack_limit: Option<u64>,
+
+    /// The number of ranks at the start of the job that are programs
+    #[arg(long, hide = true, value_name = "N", requires = "supervised", default_value_t = 0)]
+    programs: u32,
 
     /// Print this manual page in roff.
     #[arg(long, hide = true, exclusive = true)]
@@ -107,6 +115,10 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
             check::run(&format!("llvm-offload-mpi-device {version}"), &libraries);
             Ok(())
         }
+        Ok(Options { accelerators: Some(hosts), .. }) => {
+            check::count_accelerators(&hosts);
+            Ok(())
+        }
         Ok(options) if becomes_program(&options) => {
             let e =
                 Command::new(&options.program[0]).args(&options.program[1..]).env(settings::WITH_DEVICES, "1").exec();
@@ -114,7 +126,10 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
         }
         // The program does not start MPI then, so no device would learn that it exits.
         Ok(Options { supervised: None, .. }) if settings::offloading_is_disabled() && launcher().is_some() => Ok(()),
-        Ok(options) => start::serve(options.supervised, workers).map(|never| match never {}),
+        Ok(options) => {
+            let programs = if options.program.is_empty() { options.programs } else { options.ranks };
+            start::serve(options.supervised, programs, workers).map(|never| match never {})
+        }
         Err(e) => e.exit(),
     };
     let Err(e) = result else { return ExitCode::SUCCESS };

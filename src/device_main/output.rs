@@ -7,8 +7,12 @@
 //! is new output. (Output that begins with a NUL byte is noticed when the device idles for some
 //! microseconds.)
 //!
+//! A device with an accelerator has a libomptarget that prints errors. Such lines are held back: the error message of the
+//! failure that they explain has them, or else they follow later.
+//!
 //! The host acknowledges what it has written. The amount of unacknowledged output is bounded.
 
+use super::backend::offload::said;
 use super::host::Host;
 use crate::base::limits::OUTPUT_AHEAD;
 use crate::base::lock::{Mutex, order};
@@ -23,11 +27,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
 /// A line of at most this many bytes is written at once.
 const LINE_MAX: usize = 64 << 10;
+/// Most bytes that are held back.
+const HELD_MAX: usize = 64 << 10;
 /// Bytes that were taken are returned to the system in steps of this size.
 const STEP: u64 = 1 << 20;
 
@@ -43,6 +49,8 @@ pub(crate) struct Output {
     /// Bytes that were sent, and that the host has written.
     printed: AtomicU64,
     written: AtomicU64,
+    /// Lines are held back.
+    holds: AtomicBool,
 }
 
 struct Sink {
@@ -53,20 +61,37 @@ struct Sink {
     page_number: u64,
     taken: u64,
     given_back: u64,
+    /// For standard error beside a libomptarget.
+    filter: Option<Filter>,
+}
+
+/// Holds back lines of libomptarget's errors.
+#[derive(Default)]
+struct Filter {
+    held: Vec<u8>,
+    /// What was held back and goes to the host now.
+    released: Vec<u8>,
+    /// The last line that was passed on has not ended.
+    within_line: bool,
+    /// Nothing that has not ended is held back.
+    passes: bool,
 }
 
 impl Output {
     /// Files in memory, without redirecting anything to them.
     pub fn empty() -> Result<Output> {
         let sinks = Mutex::new([Sink::new(Stream::Out)?, Sink::new(Stream::Err)?]);
-        Ok(Output { sinks, printed: AtomicU64::new(0), written: AtomicU64::new(0) })
+        let (printed, written, holds) = Default::default();
+        Ok(Output { sinks, printed, written, holds })
     }
 
-    /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages.
-    pub fn capture() -> Result<(Output, File)> {
+    /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages. `filters`:
+    /// see [`Output::take_held`].
+    pub fn capture(filters: bool) -> Result<(Output, File)> {
         let stderr = std::io::stderr().as_fd().try_clone_to_owned();
         let stderr = stderr.map_err(|e| Error::from(e).context("standard error"))?;
         let output = Output::empty()?;
+        output.sinks.lock()[1].filter = filters.then(Filter::default);
         let redirect = |[out, err]: &[Sink; 2]| dup2_stdout(&out.file).and_then(|()| dup2_stderr(&err.file));
         redirect(&output.sinks.lock()).map_err(|e| Error::from(e).context("standard output"))?;
         // By lines, as on a terminal: a long region's output is seen at once, and a crash loses only part of a line.
@@ -80,6 +105,31 @@ impl Output {
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.sinks.try_lock().is_none_or(|sinks| sinks.iter().any(Sink::is_pending))
+    }
+
+    /// True if lines of libomptarget's errors are held back, among what was looked at by [`Output::send`].
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Takes the lines that are held back.
+    pub fn take_held(&self) -> Vec<u8> {
+        self.holds.store(false, Ordering::Relaxed);
+        self.sinks
+            .lock()
+            .iter_mut()
+            .filter_map(|sink| sink.filter.as_mut())
+            .flat_map(|f| std::mem::take(&mut f.held))
+            .collect()
+    }
+
+    /// Lines that were held back are to be sent, and a begun one that would be.
+    pub fn release(&self, lines: &[u8]) {
+        for filter in self.sinks.lock().iter_mut().filter_map(|sink| sink.filter.as_mut()) {
+            filter.released.extend_from_slice(lines);
+            filter.passes = true;
+        }
     }
 
     pub fn acknowledge(&self, bytes: u64) {
@@ -114,6 +164,8 @@ impl Output {
         loop {
             let mut message = host.link().buffer();
             let taken = take(sinks, &mut message).map_err(|e| e.context("reading what a region printed"));
+            let is_held = |sink: &Sink| sink.filter.as_ref().is_some_and(|filter| !filter.held.is_empty());
+            self.holds.store(sinks.iter().any(is_held), Ordering::Relaxed);
             if !host.require(taken) {
                 return host.link().recycle(message);
             }
@@ -181,7 +233,7 @@ impl Sink {
         file.write_all(b"\n")?;
         // Every write goes to the end, also through a shared descriptor.
         fcntl_setfl(&file, OFlags::APPEND)?;
-        Ok(Sink { stream, page: map(&file, 0)?, page_number: 0, file, taken: 1, given_back: 0 })
+        Ok(Sink { stream, page: map(&file, 0)?, page_number: 0, file, taken: 1, given_back: 0, filter: None })
     }
 
     #[inline]
@@ -199,28 +251,49 @@ impl Sink {
         self.file.metadata().is_ok_and(|m| m.len() > self.taken)
     }
 
+    /// Appends output; false if there is none.
     fn take(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
-        out.resize(MESSAGE_MAX, 0);
-        let got = self.file.read_at(&mut out[start..], self.taken)?;
-        out.truncate(start + got);
-        if got == 0 {
-            return Ok(false);
+        if let Some(filter) = self.filter.as_mut().filter(|filter| !filter.released.is_empty()) {
+            let len = filter.released.len().min(MESSAGE_MAX - start);
+            out.extend(filter.released.drain(..len));
+            return Ok(true);
         }
-        // If more follows, the message ends with a complete line, if there is one.
-        let is_full = out.len() == MESSAGE_MAX;
-        if let Some(end) = out[start..].iter().rposition(|b| *b == b'\n').filter(|_| is_full) {
-            out.truncate(start + end + 1);
+        loop {
+            out.resize(MESSAGE_MAX, 0);
+            let got = self.file.read_at(&mut out[start..], self.taken)?;
+            out.truncate(start + got);
+            // If more follows, the message ends with a complete line, if there is one.
+            let is_full = out.len() == MESSAGE_MAX;
+            if let Some(end) = out[start..].iter().rposition(|b| *b == b'\n').filter(|_| is_full) {
+                out.truncate(start + end + 1);
+            }
+            let mut looked_at = out.len() - start;
+            if let Some(filter) = &mut self.filter {
+                let (passed_on, len) = filter.sort(&out[start..], is_full);
+                out.truncate(start);
+                out.extend(passed_on);
+                looked_at = len;
+            }
+            if looked_at == 0 {
+                return Ok(false);
+            }
+            self.advance(self.taken + looked_at as u64)?;
+            self.give_back();
+            if out.len() > start {
+                return Ok(true);
+            }
         }
-        let got = out.len() - start;
-        self.advance(self.taken + got as u64)?;
+    }
+
+    /// Returns the memory of what was taken to the system.
+    fn give_back(&mut self) {
         if self.taken - self.given_back > 2 * STEP {
             let len = (self.taken - self.given_back) / STEP * STEP - STEP;
             // If this fails, the memory stays in use.
             let _ = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, self.given_back, len);
             self.given_back += len;
         }
-        Ok(true)
     }
 
     /// Marks what precedes `end` as taken.
@@ -232,6 +305,30 @@ impl Sink {
             self.page_number = number;
         }
         Ok(())
+    }
+}
+
+impl Filter {
+    /// Sorts out what to hold back; returns what is passed on, and how many of the bytes were looked at. The others are the
+    /// begin of a line that may have to be held back. `is_full`: no more bytes can be looked at.
+    fn sort(&mut self, bytes: &[u8], is_full: bool) -> (Vec<u8>, usize) {
+        let (mut passed_on, mut looked_at) = (Vec::new(), 0);
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            let has_ended = line.ends_with(b"\n");
+            let may_be_held = !self.within_line && said::is_error(line);
+            if may_be_held && !has_ended && !is_full && !self.passes {
+                break;
+            }
+            if may_be_held && has_ended && self.held.len() < HELD_MAX {
+                self.held.extend_from_slice(line);
+            } else {
+                passed_on.extend_from_slice(line);
+                self.within_line = !has_ended;
+            }
+            looked_at += line.len();
+        }
+        self.passes = false;
+        (passed_on, looked_at)
     }
 }
 

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result};
-use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher};
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
 use crate::job::topology::{Team, accelerator_of, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
@@ -111,8 +111,8 @@ fn offload_here() {
 }
 
 /// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
-/// this process has a supervisor already.
-pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Result<Infallible> {
+/// this process has a supervisor already; the first `programs` ranks of the job are programs.
+pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Workers>) -> Result<Infallible> {
     if launcher().is_none() {
         return Err(Error::new(
             "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
@@ -159,15 +159,21 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
                 settings::Backend::Cpu => (settings.unified != Unified::Off).then_some(Anew::InWindow),
                 settings::Backend::Offload => own_plugins::leave().then_some(Anew::AsIs),
             };
-            supervisor::fork_device(anew)?
+            supervisor::fork_device(anew, programs)?
         }
     };
-    if settings.backend == settings::Backend::Offload {
+    let narrowed = (settings.backend == settings::Backend::Offload).then(|| {
         offload_here();
-    }
+        visible::narrow(place_on_node(programs))
+    });
     let place = Place::find(&settings)?;
     set_up(place.threads(), place.cores(0), &settings);
     let accelerator = accelerator_of(&place.hellos, place.mpi.rank);
+    if let Some(narrowed) = narrowed {
+        let (number, rank, host) = (place.number, place.mpi.rank, &place.me().host);
+        let named = |e: Error| e.context(format_args!("device {number} (rank {rank} on host {host})"));
+        narrowed.settle(accelerator).map_err(named)?;
+    }
     board.introduce(place.number, place.mpi.rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
@@ -175,7 +181,6 @@ pub(super) fn serve(supervised: Option<i32>, workers: Option<&Workers>) -> Resul
     match settings.backend {
         settings::Backend::Cpu => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
         settings::Backend::Offload => {
-            visible::narrow(accelerator);
             execute(link, place.host, policy, None, (board, Offload::new(accelerator, board)), &settings)
         }
     }
@@ -205,7 +210,7 @@ pub(crate) fn execute<B: Backend>(
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(null);
     }
-    let (output, stderr) = Output::capture()?;
+    let (output, stderr) = Output::capture(B::HAS_RUNTIME)?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, stderr, quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);

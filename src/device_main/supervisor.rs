@@ -35,8 +35,8 @@ pub(super) enum Anew {
 }
 
 /// Forks the device and returns there, with the crash board that its parent will read; or the device executes its program
-/// anew. No thread may run yet.
-pub(super) fn fork_device(anew: Option<Anew>) -> Result<&'static CrashBoard> {
+/// anew, with the number of programs before it. No thread may run yet.
+pub(super) fn fork_device(anew: Option<Anew>, programs: u32) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();
     let (me, launcher) = (std::process::id(), parent_id());
@@ -54,7 +54,7 @@ pub(super) fn fork_device(anew: Option<Anew>) -> Result<&'static CrashBoard> {
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
             if anew.is_some() || mpi::library().starts_with("MPICH") {
-                start_afresh(&file, matches!(anew, Some(Anew::InWindow)));
+                start_afresh(&file, matches!(anew, Some(Anew::InWindow)), programs);
             }
             Ok(board)
         }
@@ -65,7 +65,7 @@ pub(super) fn fork_device(anew: Option<Anew>) -> Result<&'static CrashBoard> {
 /// Executes this executable anew in this process; returns if that fails. MPICH must not start in a
 /// forked process that has not called `exec`: in 1 of 70 of them UCX 1.18 hangs while it installs its
 /// hooks, with or without other threads (MPICH 4.2, `ucm_event_enter_exclusive`).
-fn start_afresh(board: &fs::File, in_window: bool) {
+fn start_afresh(board: &fs::File, in_window: bool, programs: u32) {
     let fd = board.as_raw_fd();
     // The descriptor stays open across `exec`.
     let _ = fcntl_setfd(board, FdFlags::empty());
@@ -86,6 +86,7 @@ fn start_afresh(board: &fs::File, in_window: bool) {
         if let Some(moved) = &moved {
             command.arg(format!("--stack-limit={}", moved.stack_limit));
         }
+        command.arg(format!("--programs={programs}"));
         let e = command.exec();
         if let Some(moved) = moved {
             layout::settle(moved.stack_limit);

@@ -191,12 +191,17 @@ impl MessageTrace {
         log.event(TraceEvent { kind, queue: head.queue, seq: head.seq, what: bytes, begin, end, peer: 0, tag: 0 });
     }
 
+    /// Records a copy within the device, or to or from its accelerator.
     #[cold]
     #[inline(never)]
-    pub fn copied(&mut self, trace: &Trace, head: Head, bytes: u64, begin: u64) {
-        let end = clock::now();
-        self.done(trace, head, Kind::Copy, bytes, (begin, end));
-        trace.log.lock().moved(Direction::Within, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
+    pub fn copied(&mut self, trace: &Trace, head: Head, (kind, bytes): (Kind, u64), (begin, end): (u64, u64)) {
+        self.done(trace, head, kind, bytes, (begin, end));
+        let way = match kind {
+            Kind::Write => Direction::ToAccelerator,
+            Kind::Read => Direction::FromAccelerator,
+            _ => Direction::Within,
+        };
+        trace.log.lock().moved(way, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
     }
 
     /// Records the end of a bulk transfer; `event` lacks only its end. `host`: the peer is the host.

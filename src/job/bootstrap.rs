@@ -50,6 +50,26 @@ pub fn rank() -> Option<u32> {
     first_number(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"])
 }
 
+/// The place of this process among the devices of its node, if the launcher sets its local rank. The first `programs` ranks
+/// of the job are programs, and the ranks of a node are taken to be consecutive.
+pub fn place_on_node(programs: u32) -> Option<usize> {
+    place_in(|name| std::env::var(name).ok()?.parse().ok(), rank()?, programs)
+}
+
+fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Option<usize> {
+    /// Variables for the local rank, and for the rank: both may be inherited from another launcher.
+    const NUMBERS: [(&str, &str); 4] = [
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
+        ("MPI_LOCALRANKID", "PMI_RANK"),
+        ("PMI_LOCAL_RANK", "PMI_RANK"),
+        ("SLURM_LOCALID", "SLURM_PROCID"),
+    ];
+    let number = |&(local, global): &(&str, &str)| get(local).filter(|_| get(global) == Some(rank));
+    let local = NUMBERS.iter().find_map(number)?;
+    let first = rank.checked_sub(local)?;
+    Some(local.checked_sub(programs.saturating_sub(first))? as usize)
+}
+
 fn first_number(variables: &[&str]) -> Option<u32> {
     variables.iter().find_map(|name| std::env::var(name).ok())?.trim().parse().ok()
 }

@@ -2,9 +2,9 @@
 //! Lists of hosts, and the number of devices on each.
 
 use crate::base::{Error, Result};
-use crate::sys::programs;
+use crate::sys::{node, programs};
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 
@@ -78,6 +78,13 @@ pub(crate) fn of_allocation() -> Result<Vec<Host>> {
 pub(crate) fn is_same(a: &str, b: &str) -> bool {
     let is_name = |name: &str| name.parse::<IpAddr>().is_err();
     a == b || (is_name(a) && is_name(b) && a.split('.').next() == b.split('.').next())
+}
+
+/// True if a name or an address is this host's.
+pub(crate) fn is_here(name: &str) -> bool {
+    // No other host's address can be bound.
+    let is_own = |address: SocketAddr| UdpSocket::bind((address.ip(), 0)).is_ok();
+    is_same(name, &node::host_name()) || (name, 0).to_socket_addrs().is_ok_and(|mut all| all.any(is_own))
 }
 
 /// Distributes devices over hosts, if there are any: their number, and the number on each host.

@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! `--check`: reports whether every host has all that a job needs.
 
-use super::Plan;
-use super::command::Job;
-use crate::base::{Error, Result};
+use super::{Plan, query};
+use crate::base::Result;
+use crate::base::target::Target;
 use crate::wire::check;
-use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// How long a host may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// How long its output may come after it has exited.
-const REST: Duration = Duration::from_secs(2);
-
-/// What each host runs. Any host has a shell; the device executable, if it is there, reports the rest.
-const SCRIPT: &str = r#"if test -x "$0"; then exec "$0" "$@"; fi; echo "omptarget-mpi-check missing $0""#;
 
 /// Prints a line for each requirement; true if all are met.
 pub(super) fn run(plan: &Plan) -> Result<bool> {
@@ -56,22 +42,29 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
     report(true, format!("plugin {} ({})", plan.build.plugin.display(), plan.build.family));
     report(true, format!("launcher {}", plan.job.launcher.display()));
 
-    let ours = report_host(&mut report, "this host", &ask(plan, None, &libraries)?, None);
+    let arguments: Vec<OsString> =
+        ["--check"].into_iter().chain(libraries.iter().map(String::as_str)).map(OsString::from).collect();
+    let ask = |hosts: &[String]| query::ask(&plan.job, hosts, &plan.build.device, arguments.clone());
+    // The devices are on the named hosts, if there are any.
+    let images = if plan.hosts.is_empty() { plan.regions.images.as_slice() } else { &[] };
+    let ours = report_host(&mut report, "this host", &ask(&[])?, (None, images));
     for (name, _) in &plan.hosts {
-        let answer = ask(plan, Some(name), &libraries)?;
-        report_host(&mut report, &format!("host {name}"), &answer, ours.as_deref());
+        let answer = ask(std::slice::from_ref(name))?;
+        report_host(&mut report, &format!("host {name}"), &answer, (ours.as_deref(), &plan.regions.images));
     }
     Ok(all)
 }
 
-/// Reports what a host's answer means; returns its version.
+/// Reports what a host's answer means; returns its version. Each host needs the version that this host has, and
+/// accelerators that execute one of the images, if there are any.
 fn report_host(
     report: &mut impl FnMut(bool, String),
     host: &str,
     (text, end): &(String, String),
-    ours: Option<&str>,
+    (ours, images): (Option<&str>, &[Target]),
 ) -> Option<String> {
     let mut version = None;
+    let mut accelerators = 0;
     for line in text.lines().filter_map(|l| l.split_once(check::MARK).map(|(_, rest)| rest.trim())) {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (good, what) = match kind {
@@ -87,6 +80,11 @@ fn report_host(
                 }
             }
             check::NODE => (true, rest.into()),
+            check::ACCELERATOR => {
+                accelerators += 1;
+                let (good, what) = judge_accelerator(rest, images);
+                (good, format!("accelerator {}: {what}", accelerators - 1))
+            }
             check::LIBRARY => {
                 (false, format!("library {rest}; install it there, or put it where that host's loader looks"))
             }
@@ -94,62 +92,25 @@ fn report_host(
         };
         report(good, format!("{host}: {what}"));
     }
+    if version.is_some() && accelerators == 0 && !images.is_empty() {
+        let drivers = "neither libcuda.so nor libhsa-runtime64.so shows one";
+        report(false, format!("{host}: there is no accelerator, which the program needs: {drivers}"));
+    }
     if version.is_none() && !text.contains(check::MARK) {
-        let why = text.lines().filter(|l| !l.trim_matches('-').trim().is_empty());
-        let why = why.take(6).collect::<Vec<_>>().join("\n         ");
+        let why = query::shortened(text, "\n         ");
         report(false, format!("{host}: nothing could be started there: {end}\n         {why}"));
     }
     version
 }
 
-/// Runs the check on one host, with the launcher of the job. Returns the output and how it ended.
-fn ask(plan: &Plan, host: Option<&str>, libraries: &[String]) -> Result<(String, String)> {
-    let device = plan.build.device.clone().into();
-    let mut command: Vec<OsString> = vec!["sh".into(), "-c".into(), SCRIPT.into(), device, "--check".into()];
-    command.extend(libraries.iter().map(OsString::from));
-    let hosts = host.map(|h| (h.to_string(), 1)).into_iter().collect();
-    let job = Job { ranks: 1, hosts, environment: Vec::new(), command, ..plan.job.clone() };
-    let words = job.command()?;
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| Error::from(e).context(format_args!("can't run {}", words[0].to_string_lossy())))?;
-    let (sender, texts) = mpsc::channel();
-    read(child.stdout.take(), sender.clone());
-    read(child.stderr.take(), sender);
-    let end = wait(&mut child)?;
-    // Processes that the launcher left behind may hold the streams open.
-    let text = std::iter::from_fn(|| texts.recv_timeout(REST).ok()).collect();
-    Ok((text, end))
-}
-
-/// Reads a stream to its end, so that its writer never waits.
-fn read(stream: Option<impl Read + Send + 'static>, to: mpsc::Sender<String>) {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // After an error, what was read before counts. The receiver may be gone.
-        let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
-        let _ = to.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-}
-
-fn wait(child: &mut Child) -> Result<String> {
-    let since = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.to_string());
-        }
-        if since.elapsed() > LIMIT {
-            // On SIGTERM launchers end the processes that they started.
-            let _ = kill_process(Pid::from_child(child), Signal::TERM);
-            std::thread::sleep(Duration::from_secs(1));
-            child.kill()?;
-            child.wait()?;
-            return Ok(format!("no answer within {} s", LIMIT.as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+/// What an accelerator is, and whether it executes one of the images, if there are any. Only libomptarget itself knows
+/// that of one whose architecture is unknown.
+fn judge_accelerator(answer: &str, images: &[Target]) -> (bool, String) {
+    let (number, text) = answer.split_once(' ').unwrap_or((answer, ""));
+    let target = Target::of_number(number.parse().unwrap_or(0));
+    if images.is_empty() || images.iter().any(|&image| target.check(image).is_ok()) {
+        return (true, text.into());
     }
+    let built: Vec<String> = images.iter().map(Target::to_string).collect();
+    (false, format!("{text}: the program has no image for it, only for {}", built.join(", ")))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The command line of a job for each launcher.
 
-use super::options::{Bind, LauncherKind};
+use super::options::{Bind, LauncherKind, Options};
 use crate::base::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -26,6 +26,13 @@ pub struct Job {
 }
 
 impl Job {
+    /// How the launcher starts anything.
+    pub fn empty(kind: LauncherKind, launcher: PathBuf, options: &Options, heartbeat: Duration) -> Job {
+        let (arguments, bind) = (options.launcher_arg.clone(), options.placement.bind);
+        let (hosts, environment, command) = Default::default();
+        Job { kind, launcher, arguments, bind, heartbeat, ranks: 0, hosts, environment, command }
+    }
+
     /// The command that starts the job.
     pub fn command(&self) -> Result<Vec<OsString>> {
         if self.command.iter().any(|word| word == ":") {

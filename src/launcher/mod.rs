@@ -2,20 +2,23 @@
 //! The launcher `llvm-offload-mpirun`: finds out what a program needs, and executes the MPI's own
 //! launcher. It never calls MPI itself.
 
+mod accelerators;
 mod check;
 mod command;
 mod devices;
 mod install;
 mod options;
 mod program;
+mod query;
 
-use crate::base::{Error, Result, elf, log, manual, settings, target};
+use crate::base::{Error, Result, log, manual, settings};
 use crate::job::hosts;
 use crate::sys::{node, programs};
+use accelerators::Regions;
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
 use install::Build;
-use options::{Backend, LauncherKind, Options, Placement};
+use options::{LauncherKind, Options, Placement};
 use program::Program;
 use std::ffi::OsString;
 use std::io::Write;
@@ -70,6 +73,7 @@ struct Plan {
     build: Build,
     job: Job,
     hosts: Hosts,
+    regions: Regions,
 }
 
 /// Hosts, each with a number of devices or ranks. An empty list is this host.
@@ -95,8 +99,12 @@ impl Plan {
         let (kind, launcher) = launcher(options.launcher, &build)?;
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;
-        let this_host = node::host_name();
-        let (program_hosts, devices, hosts) = place(&options.placement, spawns, &this_host)?;
+        let regions = Regions::of(options, program.as_ref(), settings.backend);
+        let job = Job::empty(kind, launcher, options, settings.heartbeat);
+        let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
+            true => accelerators::count(&job, &build.device, hosts),
+            false => Ok(None),
+        })?;
 
         let mut command = options.command.clone();
         let mut own = None;
@@ -111,7 +119,7 @@ impl Plan {
         if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
         }
-        environment.extend(backend(options, program.as_ref()));
+        environment.extend(regions.variable.clone());
         environment.extend(options.placement.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
         let mut ranks = options.placement.ranks;
         let mut places = Vec::new();
@@ -141,35 +149,9 @@ impl Plan {
             words.extend(with_environment(&own.into_iter().collect::<Vec<_>>(), command));
             command = words;
         }
-        let job = Job {
-            kind,
-            launcher,
-            arguments: options.launcher_arg.clone(),
-            bind: options.placement.bind,
-            heartbeat: settings.heartbeat,
-            ranks,
-            hosts: places,
-            environment,
-            command,
-        };
-        Ok(Plan { program, build, job, hosts })
+        let job = Job { ranks, hosts: places, environment, command, ..job };
+        Ok(Plan { program, build, job, hosts, regions })
     }
-}
-
-/// The environment variable for the backend, if the user asks for one here or the program's images need it.
-fn backend(options: &Options, program: Option<&Program>) -> Option<(String, OsString)> {
-    const NAME: &str = "OMPTARGET_MPI_BACKEND";
-    let needs_accelerator = || {
-        let file = program.filter(|_| std::env::var_os(NAME).is_none()).and_then(|p| elf::map(&p.path).ok());
-        file.is_some_and(|file| target::is_for_accelerators(&file))
-    };
-    let value = match options.backend {
-        Some(Backend::Cpu) => "cpu",
-        Some(Backend::Offload) => "offload",
-        None if needs_accelerator() => "offload",
-        None => return None,
-    };
-    Some((NAME.into(), value.into()))
 }
 
 /// Each host once, with all of its ranks: launchers fill one host after the other.
@@ -184,22 +166,36 @@ fn merged(hosts: Hosts) -> Hosts {
     merged
 }
 
-/// The hosts of the program's ranks, the number of devices, and their hosts.
-fn place(placement: &Placement, spawns: bool, this_host: &str) -> Result<(Hosts, u32, Hosts)> {
-    let named = match (&placement.hosts, &placement.hostfile) {
-        (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts"))?,
-        (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile"))?,
+/// The hosts for devices that the user or the batch system names.
+fn named_hosts(placement: &Placement, spawns: bool) -> Result<Vec<hosts::Host>> {
+    match (&placement.hosts, &placement.hostfile) {
+        (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts")),
+        (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile")),
         // The launcher places the ranks of an MPI application. Their devices run beside them.
-        _ if spawns => Vec::new(),
-        _ => hosts::of_allocation()?,
-    };
+        _ if spawns => Ok(Vec::new()),
+        _ => hosts::of_allocation(),
+    }
+}
+
+/// The hosts of the program's ranks, the number of devices, and their hosts. `count` gives devices to hosts if the user says
+/// nothing of their number; or it returns the number for this host.
+fn place(
+    options: &Options,
+    spawns: bool,
+    count: impl FnOnce(&mut [hosts::Host]) -> Result<Option<u32>>,
+) -> Result<(Hosts, u32, Hosts)> {
+    let (placement, this_host) = (&options.placement, node::host_name());
+    let mut named = named_hosts(placement, spawns)?;
+    let is_open = placement.devices.or(placement.devices_per_node).is_none();
+    // An MPI application's ranks are not placed yet, and what is missing on a host is what --check looks for.
+    let counted = if is_open && !spawns && !options.check { count(&mut named)? } else { None };
     let is_allocation = placement.hosts.is_none() && placement.hostfile.is_none();
-    let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, this_host));
+    let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, &this_host));
     // On a login node the program goes into the allocation too.
-    let host = named.first().filter(|_| is_elsewhere).map_or(this_host, |h| h.name.as_str());
+    let host = named.first().filter(|_| is_elsewhere).map_or(this_host.as_str(), |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
     let sets = if spawns { placement.ranks } else { 1 };
-    let devices = placement.devices.map(|n| n.saturating_mul(sets));
+    let devices = placement.devices.map(|n| n.saturating_mul(sets)).or(counted);
     let (devices, hosts) = hosts::place(&named, devices, placement.devices_per_node)?;
     Ok((vec![(host.to_string(), placement.ranks)], devices, hosts))
 }

@@ -78,7 +78,8 @@ pub struct Options {
 /// How many processes, and where.
 #[derive(Debug, Args)]
 pub struct Placement {
-    /// Devices; by default those of --devices-per-node on each host [default: 1 for each]
+    /// Devices; by default those of --devices-per-node on each host, or as many as it has accelerators if PROGRAM has images
+    /// for these and runs on them [default: 1 for each]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub devices: Option<u32>,
 

@@ -10,7 +10,7 @@ use super::queues::Queues;
 use super::transfer::Memory;
 use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
-use crate::base::target::Target;
+use crate::base::target::Executor;
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Device {
     /// How the device described itself.
     pub(crate) hello: Hello,
-    /// The images that it executes.
-    pub(crate) target: Target,
+    pub(crate) executor: Executor,
     /// Its number, which is also its port's index.
     pub(crate) number: usize,
     pub(crate) queues: Arc<Queues>,
@@ -38,7 +37,7 @@ impl Device {
     /// A device whose arena was mapped at `range`, by a message of the queue `control`.
     pub(crate) fn new(
         number: usize,
-        (hello, target): (Hello, Target),
+        (hello, executor): (Hello, Executor),
         engine: Arc<Engine>,
         addresses: Arc<AddressMap>,
         range: Range<u64>,
@@ -56,7 +55,7 @@ impl Device {
             hello.backend == Backend::Offload,
         );
         let images = Images::new(queues.clone(), addresses);
-        Device { hello, target, number, queues, memory, images, control }
+        Device { hello, executor, number, queues, memory, images, control }
     }
 
     /// True if an accelerator executes its regions, by a libomptarget of its own.
@@ -106,7 +105,7 @@ impl Device {
     }
 
     /// Names and values of properties, for the user.
-    pub(crate) fn info(&self) -> [(&'static str, String); 14] {
+    pub(crate) fn info(&self) -> Vec<(&'static str, String)> {
         let known = |value: &str| if value.is_empty() { "unknown" } else { value }.to_string();
         let h = &self.hello;
         let clock = if h.processor.megahertz == 0 { known("") } else { format!("{} MHz", h.processor.megahertz) };
@@ -115,9 +114,10 @@ impl Device {
             Backend::Offload => "accelerator of a process reached over MPI",
         };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
-        [
-            ("Device kind", kind.to_string()),
-            ("Executes images for", self.target.to_string()),
+        let Executor { target, description } = &self.executor;
+        let accelerator = (!description.is_empty()).then(|| ("Accelerator", description.clone()));
+        let first = [("Device kind", kind.to_string()), ("Executes images for", target.to_string())];
+        let others = [
             ("Rank", format!("{worker}{}", self.port().rank)),
             ("Host name", h.host.clone()),
             ("Process id", h.pid.to_string()),
@@ -130,6 +130,7 @@ impl Device {
             ("MPI library", h.mpi.clone()),
             ("Plugin version", VERSION.to_string()),
             ("Protocol version", PROTOCOL.to_string()),
-        ]
+        ];
+        first.into_iter().chain(accelerator).chain(others).collect()
     }
 }

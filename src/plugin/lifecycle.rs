@@ -130,7 +130,7 @@ fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
 pub(crate) fn accelerators() -> Option<Vec<Target>> {
     match (choice(), started()) {
         (_, Some(plugin)) if plugin.devices.iter().any(Device::is_accelerator) => {
-            Some(plugin.devices.iter().map(|device| device.target).collect())
+            Some(plugin.devices.iter().map(|device| device.executor.target).collect())
         }
         (Choice::OnUse(_, settings), None) if settings.backend == Backend::Offload => Some(Vec::new()),
         _ => None,

@@ -14,7 +14,7 @@ use super::queues::Queues;
 use super::trace::Trace;
 use super::unified::Unified;
 use crate::base::settings::{self, Backend, Bind, Settings};
-use crate::base::target::Target;
+use crate::base::target::Executor;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
@@ -25,7 +25,7 @@ use crate::mpi::{self, Phase};
 use crate::sys::layout;
 use crate::sys::node::{self, ranges};
 use crate::sys::process::{self, Mappings};
-use crate::wire::command::{Command, Ranges};
+use crate::wire::command::{Command, Obtained, Ranges};
 use crate::wire::hello::{Hello, Role};
 use crate::wire::{Bytes, MESSAGE_MAX};
 use std::ops::Range;
@@ -205,23 +205,22 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
     let mut arenas: Vec<Range<u64>> =
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
-    let mut targets: Vec<Target> =
-        of_devices.iter().map(|h| Target { machine: h.processor.machine, architecture: 0 }).collect();
+    let mut executors: Vec<Executor> = of_devices.iter().map(|h| Executor::of_machine(h.processor.machine)).collect();
     addresses.keep_window(window.unwrap_or_default());
     obtain_arenas(
         &engine,
         &mut addresses,
-        (&mut arenas, &mut targets),
+        (&mut arenas, &mut executors),
         (&is_accelerator, settings.memory.is_some()),
         &libraries,
     )?;
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
-    let parts = of_devices.into_iter().zip(targets).zip(controls).zip(arenas);
-    let devices = parts.enumerate().map(|(n, (((h, target), control), arena))| {
+    let parts = of_devices.into_iter().zip(executors).zip(controls).zip(arenas);
+    let devices = parts.enumerate().map(|(n, (((h, executor), control), arena))| {
         let len = arena.end - arena.start;
         debug!("{}: {}, cores {}, {len} bytes", engine.port(n).name, h.mpi, ranges(&h.cores));
-        Device::new(n, (h, target), engine.clone(), addresses.clone(), arena, control)
+        Device::new(n, (h, executor), engine.clone(), addresses.clone(), arena, control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
@@ -328,7 +327,7 @@ fn map_arenas(
 fn obtain_arenas(
     engine: &Arc<Engine>,
     addresses: &mut AddressMap,
-    (arenas, targets): (&mut [Range<u64>], &mut [Target]),
+    (arenas, executors): (&mut [Range<u64>], &mut [Executor]),
     (is_accelerator, exact): (&[bool], bool),
     libraries: &[u8],
 ) -> Result<()> {
@@ -343,15 +342,13 @@ fn obtain_arenas(
         let found = (0..TRIES).find_map(|_| {
             // The latest ones if a message does not hold all: the program checks what it gets.
             let latest = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
-            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; 24]);
+            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; Obtained::LEN]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
             if let Err(e) = queues.ask(&queue, command, &mut answer) {
                 return Some(Err(e));
             }
-            let [at, len, target] =
-                [0, 8, 16].map(|i| u64::from_le_bytes(answer[i..i + 8].try_into().unwrap_or_default()));
-            targets[n] = Target::of_number(target);
-            let range = at..at.saturating_add(len);
+            let Obtained { arena: range, target, description } = Obtained::decode(&answer);
+            executors[n] = Executor { target, description };
             taken.push(range.clone());
             addresses
                 .add_arena(n, range.clone())

@@ -5,6 +5,7 @@
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
 use crate::base::limits::IMAGE_PARTS;
+use crate::base::target::Target;
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -95,8 +96,7 @@ wire_format! {
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
         Redirect { from: u64, to: u64 } = 14,
         /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
-        /// that is `exact`, fewer. The reply carries address, length and what the accelerator
-        /// executes. `libraries` lists the host's libomptarget, see
+        /// that is `exact`, fewer. The reply carries an `Obtained`. `libraries` lists the host's libomptarget, see
         /// [`libraries`].
         Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
         /// Keeps these addresses free on an accelerator's device: other devices have them.
@@ -133,6 +133,38 @@ wire_format! {
         pub teams: [u32; 3],
         pub threads: [u32; 3],
         pub dynamic_memory: u32,
+    }
+}
+
+/// The answer to [`Command::Obtain`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obtained {
+    pub(crate) arena: Range<u64>,
+    /// What the accelerator executes.
+    pub(crate) target: Target,
+    /// The accelerator in words, for the user.
+    pub(crate) description: String,
+}
+
+impl Obtained {
+    /// Bytes of the numbers.
+    const NUMBERS: usize = 24;
+    pub(crate) const LEN: usize = 256;
+
+    /// A longer description is cut off.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let numbers = [self.arena.start, self.arena.end - self.arena.start, self.target.to_number()];
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        bytes.extend_from_slice(self.description.as_bytes());
+        bytes.resize(Obtained::LEN, 0);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; Obtained::LEN]) -> Obtained {
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let [start, len, target] = [0, 8, 16].map(number);
+        let description = String::from_utf8_lossy(&bytes[Obtained::NUMBERS..]).trim_end_matches('\0').to_string();
+        Obtained { arena: start..start.saturating_add(len), target: Target::of_number(target), description }
     }
 }
 

@@ -28,6 +28,10 @@ wire_format! {
         Fetch = 8,
         /// `what` bytes of the program's memory that a kernel changed went home.
         Change = 9,
+        /// Data of `what` bytes was copied to an accelerator, not as a part of a kernel's launch.
+        Write = 10,
+        /// The same from an accelerator.
+        Read = 11,
     }
 }
 
@@ -49,7 +53,8 @@ wire_format! {
 }
 
 wire_format! {
-    /// Where data moves: from or to the host, from or to another device, or within the device.
+    /// Where data moves: from or to the host, from or to another device, within the device, or between a device's process
+    /// and its accelerator, but for what is a part of a kernel's launch.
     #[allow(missing_docs, reason = "see above")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Direction {
@@ -58,13 +63,22 @@ wire_format! {
         ToOther = 3,
         FromOther = 4,
         Within = 5,
+        ToAccelerator = 6,
+        FromAccelerator = 7,
     }
 }
 
 impl Direction {
     /// All directions; the index of each is its number less 1.
-    pub(crate) const ALL: [Direction; 5] =
-        [Direction::ToDevice, Direction::ToHost, Direction::ToOther, Direction::FromOther, Direction::Within];
+    pub(crate) const ALL: [Direction; 7] = [
+        Direction::ToDevice,
+        Direction::ToHost,
+        Direction::ToOther,
+        Direction::FromOther,
+        Direction::Within,
+        Direction::ToAccelerator,
+        Direction::FromAccelerator,
+    ];
 }
 
 wire_format! {

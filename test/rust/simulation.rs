@@ -17,7 +17,7 @@
 use crate::base::limits::BULK_TAGS;
 use crate::base::settings::{self, Settings};
 use crate::base::sync::Mutex;
-use crate::base::target::Target;
+use crate::base::target::{Executor, Target};
 use crate::base::{Error, Result};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
@@ -559,8 +559,14 @@ impl JobOf {
             if case.workers == 0 && case.is_remote(n) {
                 hello.backend = settings::Backend::Offload;
             }
-            let device =
-                Device::new(n, (hello, Target::HOST), engine.clone(), addresses.clone(), arena(n), control.clone());
+            let device = Device::new(
+                n,
+                (hello, Executor::of_machine(Target::HOST.machine)),
+                engine.clone(),
+                addresses.clone(),
+                arena(n),
+                control.clone(),
+            );
             // The kernels are functions of this process.
             device.queues.set_quiet(std::iter::once(0..u64::MAX));
             device

@@ -217,6 +217,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// What [`Backend::enter`] gets when an image is loaded or unloaded.
     const LOADS_AS: u64 = IMAGE_CODE;
 
+    /// A libomptarget in this process prints errors, which belong to the failures that they explain.
+    const HAS_RUNTIME: bool = false;
+
     /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.
     #[inline]
@@ -245,6 +248,9 @@ pub(crate) trait Accelerator {
     /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
     /// lists the host's libomptarget.
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
+
+    /// The accelerator in words, for the user. Known once there is memory.
+    fn description(&self) -> String;
 
     /// Keeps these addresses free in this process, which other devices of the job have.
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>);

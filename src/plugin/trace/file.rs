@@ -182,6 +182,8 @@ impl<'a> Picture<'a> {
                 Kind::Load => ("load image", "image", None),
                 Kind::Fetch => ("fetch memory", "memory", Some(event.what)),
                 Kind::Change => ("send changes", "memory", Some(event.what)),
+                Kind::Write => ("to the accelerator", "transfer", Some(event.what)),
+                Kind::Read => ("from the accelerator", "transfer", Some(event.what)),
             };
             let slice = self.slices.len();
             self.slices.push(Slice { row, name, cat, begin, end, args: SliceArgs { message: Some(event.seq), bytes } });

@@ -8,8 +8,15 @@ use std::fmt::Write;
 /// The number of kernels that are listed by name.
 const NAMED: usize = 5;
 /// In the order of [`Direction::ALL`].
-const DIRECTIONS: [&str; Direction::ALL.len()] =
-    ["host to device", "device to host", "to other devices", "from other devices", "within the device"];
+const DIRECTIONS: [&str; Direction::ALL.len()] = [
+    "host to device",
+    "device to host",
+    "to other devices",
+    "from other devices",
+    "within the device",
+    "to its accelerator",
+    "from its accelerator",
+];
 
 /// What kernels fetched of the program's memory, and changed there.
 const MEMORY: [&str; 2] = ["program's memory fetched", "program's memory changed"];
@@ -22,7 +29,12 @@ pub(crate) fn table(view: &View<'_>) -> String {
     let mut all = Sum::default();
     seen.kernels.iter().for_each(|&kernel| all.add(kernel));
     row(&mut out, "regions", [all.count.to_string(), String::new(), time(all.time)]);
-    for (name, sum) in DIRECTIONS.iter().zip(&seen.moved) {
+    let is_shown = |way: Direction| {
+        let is_of_accelerators = matches!(way, Direction::ToAccelerator | Direction::FromAccelerator);
+        !is_of_accelerators || view.device.is_accelerator()
+    };
+    let rows = Direction::ALL.into_iter().zip(DIRECTIONS.iter().zip(&seen.moved));
+    for (_, (name, sum)) in rows.filter(|(way, _)| is_shown(*way)) {
         row(&mut out, name, [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
     }
     let memory_rows = |out: &mut String, indent: &str, sums: &[Sum; 2]| {

@@ -3,31 +3,149 @@
 //! run time.
 
 use crate::base::target::Target;
-use libloading::os::unix::{Library, RTLD_NOW, Symbol};
+use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+
+/// Bytes of a name, with the NUL byte at its end.
+const NAME: usize = 64;
+/// From this release of LLVM on, libomptarget numbers the devices that an image is for, image by image.
+const NUMBERS_BY_IMAGE: u32 = 19;
+
+/// An accelerator as its driver describes it. What the driver does not say is empty, or 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    pub target: Target,
+    pub model: String,
+    /// Bytes.
+    pub memory: u64,
+    /// The driver's interface, and the latest version of it that the driver knows.
+    pub driver: String,
+}
+
+impl Gpu {
+    pub fn of(target: Target) -> Gpu {
+        Gpu { target, model: String::new(), memory: 0, driver: String::new() }
+    }
+
+    /// False if its driver does not say what it executes.
+    pub fn is_described(&self) -> bool {
+        self.target == Target::HOST || self.target.architecture != 0
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.model.as_str() {
+            "" => write!(f, "{}", self.target)?,
+            model => write!(f, "{model} ({})", self.target)?,
+        }
+        if self.memory > 0 {
+            write!(f, ", {:.1} GiB of memory", self.memory as f64 / f64::from(1 << 30))?;
+        }
+        if !self.driver.is_empty() {
+            write!(f, ", driver of {}", self.driver)?;
+        }
+        Ok(())
+    }
+}
+
+/// All accelerators that drivers show: CUDA's, then AMD's.
+pub(crate) fn all() -> Vec<Gpu> {
+    [cuda(), amd()].concat()
+}
 
 /// The accelerators of CUDA, in the driver's order; none without the driver.
-pub(super) fn cuda() -> Vec<Target> {
-    // SAFETY: the functions have these types.
-    let found = open("libcuda.so").and_then(|library| unsafe {
-        let init: Symbol<unsafe extern "C" fn(u32) -> c_int> = library.get(b"cuInit\0").ok()?;
-        let count: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> = library.get(b"cuDeviceGetCount\0").ok()?;
-        let device: Symbol<unsafe extern "C" fn(*mut c_int, c_int) -> c_int> = library.get(b"cuDeviceGet\0").ok()?;
-        let attribute: Symbol<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int> =
-            library.get(b"cuDeviceGetAttribute\0").ok()?;
-        let mut n = 0;
-        ((*init)(0) == 0 && (*count)(&mut n) == 0).then_some(())?;
-        let target = |at| {
-            /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
-            const CAPABILITY: [c_int; 2] = [75, 76];
-            let (mut number, mut values) = (0, [0; 2]);
-            let is_known = (*device)(&mut number, at) == 0
-                && CAPABILITY.iter().zip(&mut values).all(|(&which, value)| (*attribute)(value, which, number) == 0);
-            is_known.then(|| Target::cuda(values[0] as u32, values[1] as u32))
-        };
-        (0..n).map(target).collect::<Option<Vec<Target>>>()
-    });
-    found.unwrap_or_default()
+pub(super) fn cuda() -> Vec<Gpu> {
+    open("libcuda.so").and_then(Cuda::of).map(|driver| driver.gpus()).unwrap_or_default()
+}
+
+/// The accelerators of AMD, in the driver's order; none without the driver.
+pub(super) fn amd() -> Vec<Gpu> {
+    open("libhsa-runtime64.so").and_then(Hsa::of).map(|driver| driver.gpus()).unwrap_or_default()
+}
+
+/// The images to show to a libomptarget of this release, so that it numbers these accelerators; and these, in the order of
+/// their numbers. Up to LLVM 18 one image has all of them numbered, as the driver does. Later each image adds those that
+/// can execute it and have no number yet; no image is known to be for one that is not described.
+pub(super) fn numbered(release: u32, gpus: Vec<Gpu>) -> (Vec<Target>, Vec<Gpu>) {
+    let is_shown = |gpu: &&Gpu| release < NUMBERS_BY_IMAGE || gpu.is_described();
+    let mut images: Vec<Target> = Vec::new();
+    for gpu in gpus.iter().filter(is_shown) {
+        if !images.contains(&gpu.target) {
+            images.push(gpu.target);
+        }
+    }
+    if release < NUMBERS_BY_IMAGE {
+        return (images, gpus);
+    }
+    let (mut ordered, mut left) = (Vec::new(), gpus);
+    left.retain(Gpu::is_described);
+    for &image in &images {
+        let (added, others): (Vec<Gpu>, Vec<Gpu>) = left.into_iter().partition(|gpu| gpu.target.check(image).is_ok());
+        ordered.extend(added);
+        left = others;
+    }
+    (images, ordered)
+}
+
+/// Defines functions of a driver's library, and how to find them.
+macro_rules! driver {
+    ($Driver:ident { $( $name:ident: $symbol:ident($($argument:ty),*); )+ }) => {
+        struct $Driver {
+            $( $name: unsafe extern "C" fn($($argument),*) -> c_int, )+
+        }
+
+        impl $Driver {
+            fn of(library: &Library) -> Option<$Driver> {
+                Some($Driver { $(
+                    // SAFETY: the driver's function has this type.
+                    $name: *unsafe { library.get(concat!(stringify!($symbol), "\0").as_bytes()) }.ok()?,
+                )+ })
+            }
+        }
+    };
+}
+
+driver! { Cuda {
+    init: cuInit(u32);
+    version: cuDriverGetVersion(*mut c_int);
+    count: cuDeviceGetCount(*mut c_int);
+    device: cuDeviceGet(*mut c_int, c_int);
+    attribute: cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+    name: cuDeviceGetName(*mut c_char, c_int, c_int);
+    memory: cuDeviceTotalMem_v2(*mut usize, c_int);
+} }
+
+impl Cuda {
+    fn gpus(&self) -> Vec<Gpu> {
+        // SAFETY: no condition.
+        let started = unsafe { (self.init)(0) } == 0;
+        // SAFETY: the driver fills in a number of this type.
+        let count = get(0, |n| unsafe { (self.count)(n) }).filter(|_| started);
+        // SAFETY: as above.
+        let version = get(0, |n| unsafe { (self.version)(n) });
+        let driver = version.map_or("CUDA".into(), |n| format!("CUDA {}.{}", n / 1000, n % 1000 / 10));
+        (0..count.unwrap_or(0)).map(|place| self.gpu(place, driver.clone())).collect()
+    }
+
+    /// The one at this place, of which the driver may say nothing.
+    fn gpu(&self, place: c_int, driver: String) -> Gpu {
+        /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+        const CAPABILITY: [c_int; 2] = [75, 76];
+        // SAFETY: the driver fills in a value of this type.
+        let number = get(0, |n| unsafe { (self.device)(n, place) });
+        let Some(number) = number else { return Gpu { driver, ..Gpu::of(Target::cuda(0, 0)) } };
+        // SAFETY: as above.
+        let [major, minor] = CAPABILITY.map(|which| get(0, |n| unsafe { (self.attribute)(n, which, number) }));
+        let (major, minor) = major.zip(minor).unwrap_or_default();
+        // SAFETY: as above.
+        let model = get([0; NAME], |name| unsafe { (self.name)(name.cast(), NAME as c_int, number) });
+        // SAFETY: as above.
+        let memory = get(0, |bytes| unsafe { (self.memory)(bytes, number) });
+        let (model, memory) = (model.map(text).unwrap_or_default(), memory.unwrap_or(0) as u64);
+        Gpu { target: Target::cuda(major as u32, minor as u32), model, memory, driver }
+    }
 }
 
 /// `hsa_agent_t`.
@@ -35,38 +153,99 @@ pub(super) fn cuda() -> Vec<Target> {
 #[derive(Clone, Copy)]
 struct Agent(u64);
 
-/// The accelerators of AMD, in the driver's order; none without the driver.
-pub(super) fn amd() -> Vec<Target> {
-    type Info = unsafe extern "C" fn(Agent, c_int, *mut c_void) -> c_int;
-    unsafe extern "C" fn each(agent: Agent, found: *mut c_void) -> c_int {
-        /// `HSA_AGENT_INFO_NAME` and `_DEVICE`, and `HSA_DEVICE_TYPE_GPU`.
-        const NAME: c_int = 0;
+/// `hsa_amd_memory_pool_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MemoryPool(u64);
+
+type EachAgent = unsafe extern "C" fn(Agent, *mut c_void) -> c_int;
+type EachPool = unsafe extern "C" fn(MemoryPool, *mut c_void) -> c_int;
+
+driver! { Hsa {
+    init: hsa_init();
+    system: hsa_system_get_info(c_int, *mut c_void);
+    agents: hsa_iterate_agents(EachAgent, *mut c_void);
+    agent: hsa_agent_get_info(Agent, c_int, *mut c_void);
+    pools: hsa_amd_agent_iterate_memory_pools(Agent, EachPool, *mut c_void);
+    pool: hsa_amd_memory_pool_get_info(MemoryPool, c_int, *mut c_void);
+} }
+
+impl Hsa {
+    fn gpus(&self) -> Vec<Gpu> {
+        /// `HSA_SYSTEM_INFO_VERSION_MAJOR` and `_MINOR`.
+        const VERSION: [c_int; 2] = [0, 1];
+        let mut agents: Vec<Agent> = Vec::new();
+        // SAFETY: no condition; then `collect` gets the list that it expects.
+        let listed = unsafe { (self.init)() == 0 && (self.agents)(collect::<Agent>, (&raw mut agents).cast()) == 0 };
+        if !listed {
+            return Vec::new();
+        }
+        // SAFETY: both numbers have this type.
+        let [major, minor] = VERSION.map(|which| get(0u16, |n| unsafe { (self.system)(which, n.cast()) }));
+        let driver = major.zip(minor).map_or("HSA".into(), |(major, minor)| format!("HSA {major}.{minor}"));
+        agents.into_iter().filter_map(|agent| self.gpu(agent, driver.clone())).collect()
+    }
+
+    /// An agent as an accelerator, of which the driver may say nothing else.
+    fn gpu(&self, agent: Agent, driver: String) -> Option<Gpu> {
+        /// `HSA_AGENT_INFO_NAME` and `_DEVICE`, `HSA_DEVICE_TYPE_GPU`, and `HSA_AMD_AGENT_INFO_PRODUCT_NAME`.
+        const ARCHITECTURE: c_int = 0;
         const DEVICE: c_int = 17;
         const GPU: u32 = 1;
-        let (mut name, mut kind): ([c_char; 64], u32) = ([0; 64], 0);
-        // SAFETY: the driver passes on what `amd` gives it; the two properties have these sizes.
-        unsafe {
-            let (info, found) = &mut *found.cast::<(Info, Vec<Target>)>();
-            let is_known =
-                info(agent, NAME, (&raw mut name).cast()) == 0 && info(agent, DEVICE, (&raw mut kind).cast()) == 0;
-            name[63] = 0;
-            if is_known && kind == GPU {
-                found.push(Target::amd(&CStr::from_ptr(name.as_ptr()).to_string_lossy()));
-            }
+        const PRODUCT: c_int = 0xa009;
+        // SAFETY: the property has this type.
+        let kind = get(0u32, |kind| unsafe { (self.agent)(agent, DEVICE, kind.cast()) })?;
+        if kind != GPU {
+            return None;
         }
-        0
+        // SAFETY: as above.
+        let name = |which| get([0; NAME], |name| unsafe { (self.agent)(agent, which, name.cast()) });
+        let [architecture, product] = [ARCHITECTURE, PRODUCT].map(|which| name(which).map(text).unwrap_or_default());
+        let target = Target::amd(&architecture);
+        let model = if target.architecture == 0 { format!("{product} {architecture}") } else { product };
+        Some(Gpu { target, model: model.trim().into(), memory: self.memory(agent), driver })
     }
-    // SAFETY: the functions have these types; `each` gets what it expects.
-    let found = open("libhsa-runtime64.so").and_then(|library| unsafe {
-        let init: Symbol<unsafe extern "C" fn() -> c_int> = library.get(b"hsa_init\0").ok()?;
-        let iterate: Symbol<
-            unsafe extern "C" fn(unsafe extern "C" fn(Agent, *mut c_void) -> c_int, *mut c_void) -> c_int,
-        > = library.get(b"hsa_iterate_agents\0").ok()?;
-        let info: Symbol<Info> = library.get(b"hsa_agent_get_info\0").ok()?;
-        let mut found = (*info, Vec::new());
-        ((*init)() == 0 && (*iterate)(each, (&raw mut found).cast()) == 0).then_some(found.1)
-    });
-    found.unwrap_or_default()
+
+    /// Bytes of an agent's largest pool, which is all of its own memory.
+    fn memory(&self, agent: Agent) -> u64 {
+        /// `HSA_AMD_MEMORY_POOL_INFO_SEGMENT` and `_SIZE`, and `HSA_AMD_SEGMENT_GLOBAL`.
+        const SEGMENT: c_int = 0;
+        const SIZE: c_int = 2;
+        const GLOBAL: c_int = 0;
+        let mut pools: Vec<MemoryPool> = Vec::new();
+        // SAFETY: `collect` gets the list that it expects.
+        let listed = unsafe { (self.pools)(agent, collect::<MemoryPool>, (&raw mut pools).cast()) } == 0;
+        let size = |pool: MemoryPool| {
+            // SAFETY: the property has this type.
+            let segment = get(0 as c_int, |segment| unsafe { (self.pool)(pool, SEGMENT, segment.cast()) });
+            // SAFETY: as above.
+            let size = get(0usize, |size| unsafe { (self.pool)(pool, SIZE, size.cast()) });
+            size.filter(|_| segment == Some(GLOBAL)).unwrap_or(0) as u64
+        };
+        pools.into_iter().filter(|_| listed).map(size).max().unwrap_or(0)
+    }
+}
+
+/// Adds what a driver passes to a list.
+///
+/// # Safety
+/// `list` points to a list of such elements, which nothing else uses meanwhile.
+unsafe extern "C" fn collect<T>(element: T, list: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { (*list.cast::<Vec<T>>()).push(element) };
+    0
+}
+
+/// A value that a driver's function overwrites, if it succeeds.
+fn get<T>(mut value: T, fill: impl FnOnce(*mut T) -> c_int) -> Option<T> {
+    (fill(&raw mut value) == 0).then_some(value)
+}
+
+/// A driver's text, which may be cut off.
+fn text(mut name: [c_char; NAME]) -> String {
+    name[NAME - 1] = 0;
+    // SAFETY: a NUL byte ends it.
+    unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().trim().into()
 }
 
 /// A driver's library, by the name that libomptarget's plugins open it by. It stays: it has threads.
@@ -75,3 +254,7 @@ fn open(name: &str) -> Option<&'static Library> {
     let library = unsafe { Library::open(Some(name), RTLD_NOW) };
     library.ok().map(|library| &*Box::leak(Box::new(library)))
 }
+
+#[cfg(test)]
+#[path = "../../../../test/rust/unit/device_main/backend/offload/drivers.rs"]
+mod tests;

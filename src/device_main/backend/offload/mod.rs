@@ -8,10 +8,10 @@
 //! libomptarget launches them.
 
 mod arena;
-mod drivers;
+pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
-mod said;
+pub(crate) mod said;
 pub(crate) mod visible;
 
 use super::cpu::{crash, image};
@@ -150,6 +150,10 @@ impl Accelerator for Offload {
         Ok(arena.range.clone())
     }
 
+    fn description(&self) -> String {
+        self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
+    }
+
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
         self.avoided.lock().add(taken);
     }
@@ -208,7 +212,7 @@ impl Backend for Offload {
 
     fn target(&self) -> Target {
         // Known only once there is memory.
-        self.runtime.get().map_or(Target { machine: 0, architecture: 0 }, |runtime| runtime.target)
+        self.runtime.get().map_or(Target { machine: 0, architecture: 0 }, |runtime| runtime.gpu.target)
     }
 
     fn load(&self, id: u32, pending: &PendingImage) -> Result<u64> {
@@ -216,9 +220,9 @@ impl Backend for Offload {
         let entries = self.announced.lock().remove(&id).unwrap_or_default();
         let (bytes, list) = pending.contents();
         Target::of_image(bytes)
-            .and_then(|image| runtime.target.check(image))
+            .and_then(|image| runtime.gpu.target.check(image))
             .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
-        if runtime.target == Target::HOST {
+        if runtime.gpu.target == Target::HOST {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
@@ -232,7 +236,7 @@ impl Backend for Offload {
         }
         // SAFETY: nothing writes to the file any more.
         let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
-        if runtime.target == Target::HOST {
+        if runtime.gpu.target == Target::HOST {
             // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
             elf::prefer_own_symbols(&mut file);
         }
@@ -305,6 +309,8 @@ impl Backend for Offload {
     }
 
     const LOADS_AS: u64 = RUNTIME_CODE;
+
+    const HAS_RUNTIME: bool = true;
 
     /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
 
-use super::{drivers, own_plugins};
+use super::drivers::{self, Gpu};
+use super::own_plugins;
 use crate::base::target::{self, Target};
 use crate::base::{Error, Result};
 use crate::device_main::backend::Copies;
@@ -161,42 +162,37 @@ calls! {
 }
 
 impl Calls {
-    /// The devices of the best kind that there are: their numbers, and what they execute.
+    /// The devices of the best kind that there are.
     ///
     /// libomptarget counts the devices only that some registered image is for, and that of LLVM 19 takes a first image that
     /// none is for as a sign that all devices share the program's memory.
-    fn accelerators(&self) -> (Range<i32>, Vec<Target>) {
+    fn accelerators(&self) -> Accelerators {
         // SAFETY: some image was registered; before that libomptarget would crash.
         let count = || unsafe { (self.devices)() };
-        let show_all = |before: i32, targets: Vec<Target>| {
-            let mut shown = Vec::new();
-            for &target in &targets {
-                if !shown.contains(&target) {
-                    self.register(Vec::leak(target::empty(target)), Vec::new());
-                    shown.push(target);
-                }
-            }
-            // From LLVM 19 on they are numbered as the images came.
-            let of = |target| targets.iter().copied().filter(move |other| *other == target);
-            let numbers = if shown.is_empty() { before..before } else { before..count() };
-            (numbers, shown.into_iter().flat_map(of).collect())
+        let show_all = |before: i32, gpus: Vec<Gpu>| {
+            let undescribed = gpus.iter().filter(|gpu| !gpu.is_described()).count();
+            let (images, gpus) = drivers::numbered(self.release, gpus);
+            images.iter().for_each(|&image| self.register(Vec::leak(target::empty(image)), Vec::new()));
+            let numbers = if images.is_empty() { before..before } else { before..count() };
+            Accelerators { numbers, gpus, undescribed }
         };
         let cuda = show_all(0, drivers::cuda());
-        if !cuda.0.is_empty() {
+        if !cuda.numbers.is_empty() {
             return cuda;
         }
-        let own = show_all(0, vec![Target::HOST]);
-        let amd = drivers::amd();
+        let own = show_all(0, vec![Gpu::of(Target::HOST)]);
+        let (first, amd) = (own.numbers.end, drivers::amd());
         let amd = match self.release {
             // Their plugin for AMD would load an image without entries.
             ..19 if !amd.is_empty() => {
                 // SAFETY: no condition.
                 unsafe { (self.start_all)() };
-                (own.0.end..count(), amd)
+                Accelerators { numbers: first..count(), gpus: amd, undescribed: 0 }
             }
-            _ => show_all(own.0.end, amd),
+            _ => show_all(first, amd),
         };
-        if amd.0.is_empty() { own } else { amd }
+        let undescribed = cuda.undescribed + amd.undescribed;
+        if amd.numbers.is_empty() { Accelerators { undescribed, ..own } } else { amd }
     }
 
     /// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
@@ -221,6 +217,30 @@ fn leak<E: From<Registered>>(entries: Vec<Registered>) -> (*mut c_void, *mut c_v
     (range.start.cast(), range.end.cast())
 }
 
+/// Accelerators of one kind.
+struct Accelerators {
+    /// Their numbers in libomptarget.
+    numbers: Range<i32>,
+    /// What their driver says, in the order of the numbers.
+    gpus: Vec<Gpu>,
+    /// How many more there are that the driver does not describe; libomptarget may not number them.
+    undescribed: usize,
+}
+
+impl Accelerators {
+    /// The accelerator at a place. If libomptarget has another number of them than the driver, only what all have in
+    /// common is known of it.
+    fn describe(&self, place: usize) -> Gpu {
+        let Some(first) = self.gpus.first() else { return Gpu::of(Target::HOST) };
+        let Target { machine, architecture } = first.target;
+        match self.gpus.get(place) {
+            Some(gpu) if self.numbers.len() == self.gpus.len() => gpu.clone(),
+            _ if self.gpus.iter().all(|gpu| gpu.target == first.target) => Gpu::of(Target { machine, architecture }),
+            _ => Gpu::of(Target { machine, architecture: 0 }),
+        }
+    }
+}
+
 /// A libomptarget and the accelerator of it that this device is.
 pub(super) struct Runtime {
     calls: Calls,
@@ -228,8 +248,7 @@ pub(super) struct Runtime {
     path: String,
     device: i32,
     host: i32,
-    /// What the accelerator executes.
-    pub target: Target,
+    pub gpu: Gpu,
     has_loaded: AtomicBool,
 }
 
@@ -244,24 +263,27 @@ impl Runtime {
         })?;
         // Its plugins have threads and exit handlers: it stays.
         std::mem::forget(library);
-        let (devices, targets) = calls.accelerators();
-        if devices.is_empty() {
+        let found = calls.accelerators();
+        if found.numbers.is_empty() {
+            let missing = match found.undescribed {
+                0 => "its plugin for that, the driver, or the accelerator is missing".into(),
+                n => format!("the driver shows {n}, but not what they execute"),
+            };
             return Err(Error::new(format!(
-                "{path} on host {at} finds no accelerator: its plugin for that, the driver, or the accelerator is missing \
+                "{path} on host {at} finds no accelerator: {missing} \
                  (llvm-omp-device-info lists what it finds there; LD_LIBRARY_PATH may have to name the folder of the \
                  plugins, libomptarget.rtl.*.so)"
             )));
         }
-        let place = place % devices.len();
-        let target = targets.get(place).or(targets.first()).copied().unwrap_or(Target::HOST);
+        let place = place % found.numbers.len();
         // SAFETY: no condition.
-        let (device, host) = (devices.start + place as i32, unsafe { (calls.host)() });
-        Ok(Runtime { calls, path, device, host, target, has_loaded: AtomicBool::new(false) })
+        let (device, host) = (found.numbers.start + place as i32, unsafe { (calls.host)() });
+        Ok(Runtime { calls, path, device, host, gpu: found.describe(place), has_loaded: AtomicBool::new(false) })
     }
 
     /// "accelerator 0 (…) of FILE", for error messages.
     pub fn name(&self) -> String {
-        format!("accelerator {} ({}) of {}", self.device, self.target, self.path)
+        format!("accelerator {} ({}) of {}", self.device, self.gpu.target, self.path)
     }
 
     pub fn alloc(&self, len: u64) -> Option<u64> {

@@ -7,11 +7,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// Bytes at the end of the file that are searched.
-const TAIL: u64 = 4096;
+const TAIL: u64 = 16 << 10;
+/// How such lines begin, before `error` or `fatal error`, in all releases.
+const SPEAKERS: [&str; 7] =
+    ["Libomptarget", "omptarget", "\"PluginInterface\"", "PluginInterface", "CUDA", "AMDGPU", "OFFLOAD"];
 /// Advice that libomptarget adds to each error.
 const ADVICE: [&str; 2] = ["Consult https://", "Source location information"];
 
-/// The last errors in one line, to be appended to another; empty if nothing is found.
+/// The last errors, see [`errors_in`].
 pub(super) fn lately() -> String {
     let Ok(file) = stderr().as_fd().try_clone_to_owned().map(File::from) else { return String::new() };
     let end = file.metadata().map_or(0, |file| file.len());
@@ -23,12 +26,23 @@ pub(super) fn lately() -> String {
     }
 }
 
-/// Lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …`, `"PluginInterface" error: …`.
-fn errors_in(text: &str) -> String {
+/// True if a line, of which some may be missing yet, begins as those of libomptarget and its plugins do.
+pub(crate) fn is_error(line: &[u8]) -> bool {
+    let is_of = |speaker: &&str| {
+        let rest = line.strip_prefix(speaker.as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b" error:") || rest.starts_with(b" fatal error "))
+    };
+    SPEAKERS.iter().any(is_of)
+}
+
+/// Lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …`, `"PluginInterface" error: …`, in one line that
+/// is to be appended to another; empty if there are none.
+pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
         let (source, what) = line.split_once("error")?;
         let is_name = source.len() < 40 && source.trim_end().split(' ').count() <= 3;
-        let what = what.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).strip_prefix(": ")?;
+        let what = what.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).strip_prefix(':')?;
+        let what = what.trim_start();
         let is_known = is_name && !source.is_empty() && !ADVICE.iter().any(|advice| what.starts_with(advice));
         is_known.then(|| what.trim_end().to_string())
     };

@@ -1,22 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Leaves only this device's accelerator visible to the drivers: libomptarget initializes every visible one.
+//! Leaves only this device's accelerator visible to the drivers: libomptarget initializes every visible one, and so may an
+//! MPI that knows of accelerators, when it starts.
 
+use crate::base::{Error, Result};
+use crate::sys::process;
 use std::fs;
+use std::path::Path;
 
 /// A variable that says which accelerators a driver shows to a process, and how many the node has of that kind.
 type Driver = (&'static str, fn() -> usize);
 
 const DRIVERS: [Driver; 3] =
-    [("CUDA_VISIBLE_DEVICES", nvidia), ("ROCR_VISIBLE_DEVICES", amd), ("ZE_AFFINITY_MASK", || 0)];
+    [("CUDA_VISIBLE_DEVICES", nvidia), ("ROCR_VISIBLE_DEVICES", amd), ("ZE_AFFINITY_MASK", || intel(Path::new(DRM)))];
+/// Where the kernel lists graphics devices.
+const DRM: &str = "/sys/class/drm";
+/// Files of the drivers' libraries, in the order of [`DRIVERS`].
+const LIBRARIES: [&str; DRIVERS.len()] = ["/libcuda.so", "/libhsa-runtime64.so", "/libze_"];
 
-/// Narrows these variables to the accelerator for the device at this place among those of its node. Must be called
-/// before any driver starts.
-pub(crate) fn narrow(place: usize) {
-    for (name, count) in DRIVERS {
-        let value = std::env::var(name).ok();
-        if let Some(mine) = share(value.as_deref(), count, place) {
-            // SAFETY: MPI's own threads, if there are any, no longer read the environment.
-            unsafe { std::env::set_var(name, mine) };
+/// A value for each of [`DRIVERS`].
+type Values = [Option<String>; DRIVERS.len()];
+
+/// The choice of an accelerator before MPI starts.
+pub(crate) struct Narrowed {
+    /// The variables as they were.
+    before: Values,
+    /// What they were set to.
+    chosen: Values,
+}
+
+/// Narrows the variables to the accelerator for the device at this place among those of its node, if that is known
+/// already. Must be called before any driver and any thread starts.
+pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
+    let before = DRIVERS.map(|(name, _)| std::env::var(name).ok());
+    let chosen = place.map(|place| shares(&before, place)).unwrap_or_default();
+    set(&chosen);
+    Narrowed { before, chosen }
+}
+
+impl Narrowed {
+    /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to
+    /// another accelerator; fails if a driver has started by then.
+    pub(crate) fn settle(&self, place: usize) -> Result<()> {
+        let right = shares(&self.before, place);
+        let maps = fs::read(process::MAPS).unwrap_or_default();
+        let is_loaded = |library: &str| maps.windows(library.len()).any(|at| at == library.as_bytes());
+        self.check(&right, is_loaded)?;
+        set(&right);
+        Ok(())
+    }
+
+    fn check(&self, right: &Values, is_loaded: impl Fn(&str) -> bool) -> Result<()> {
+        for ((name, _), (library, (chosen, right))) in
+            DRIVERS.iter().zip(LIBRARIES.iter().zip(self.chosen.iter().zip(right)))
+        {
+            if let (Some(chosen), Some(right)) = (chosen, right)
+                && chosen != right
+                && is_loaded(library)
+            {
+                return Err(Error::new(format!(
+                    "MPI has started the driver ({}) with {name}={chosen}, chosen by the launcher's local rank, but by \
+                     the order of the ranks the accelerator of this device is {right}: start the job with llvm-offload-mpirun, or as mpirun -np N+1 llvm-offload-mpi-device PROGRAM, with the ranks \
+                     of a node in a row; or set {name} to one accelerator for each rank",
+                    library.trim_start_matches('/')
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shares(before: &Values, place: usize) -> Values {
+    std::array::from_fn(|i| share(before[i].as_deref(), DRIVERS[i].1, place))
+}
+
+fn set(values: &Values) {
+    for ((name, _), value) in DRIVERS.iter().zip(values) {
+        if let Some(value) = value {
+            // SAFETY: MPI's own threads, if there are any, do not read the environment any more.
+            unsafe { std::env::set_var(name, value) };
         }
     }
 }
@@ -41,6 +102,15 @@ fn amd() -> usize {
     let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
     let is_accelerator = |text: String| text.trim() != "0";
     nodes.filter(|node| fs::read_to_string(node.path().join("gpu_id")).is_ok_and(is_accelerator)).count()
+}
+
+/// Intel's have render nodes here. (What has several tiles counts once.)
+fn intel(drm: &Path) -> usize {
+    const VENDOR: &str = "0x8086";
+    let devices = fs::read_dir(drm).into_iter().flatten().flatten();
+    let nodes = devices.filter(|device| device.file_name().to_string_lossy().starts_with("renderD"));
+    let vendor = |device: fs::DirEntry| fs::read_to_string(device.path().join("device/vendor"));
+    nodes.filter_map(|device| vendor(device).ok()).filter(|vendor| vendor.trim() == VENDOR).count()
 }
 
 #[cfg(test)]

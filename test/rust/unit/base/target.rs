@@ -37,6 +37,10 @@ fn errors_name_both() {
     assert_eq!(e, "built for AMDGPU gfx90a, not for the device's X86_64");
 }
 
+fn is_for_accelerators(program: &[u8]) -> bool {
+    are_for_accelerators(&images_in(program).collect::<Vec<_>>())
+}
+
 #[test]
 fn images_of_accelerators_are_found() {
     let mut program = std::fs::read("/proc/self/exe").unwrap();

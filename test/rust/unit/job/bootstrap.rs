@@ -25,3 +25,22 @@ fn launchers_are_known_by_their_variables() {
         assert!(of(&[(name, "1")]).is_some(), "{name}");
     }
 }
+
+#[test]
+fn launchers_number_the_devices_of_a_node() {
+    let place = |set: &[(&str, u32)], rank, programs| {
+        place_in(|name| Some(set.iter().find(|v| v.0 == name)?.1), rank, programs)
+    };
+    let open_mpi = |rank, local, programs| {
+        place(&[("OMPI_COMM_WORLD_LOCAL_RANK", local), ("OMPI_COMM_WORLD_RANK", rank)], rank, programs)
+    };
+    // On the program's node, on another one, and where there is no program before the devices.
+    assert_eq!((open_mpi(1, 1, 1), open_mpi(5, 0, 1), open_mpi(3, 3, 0)), (Some(0), Some(0), Some(3)));
+    // The node has one of two programs.
+    assert_eq!((open_mpi(3, 2, 2), open_mpi(2, 1, 2)), (Some(1), Some(0)));
+    assert_eq!(place(&[("MPI_LOCALRANKID", 2), ("PMI_RANK", 2)], 2, 1), Some(1));
+    // A batch script's own variables, and none.
+    assert_eq!(place(&[("SLURM_LOCALID", 0), ("SLURM_PROCID", 0)], 3, 1), None);
+    assert_eq!((place(&[("SLURM_LOCALID", 1), ("SLURM_PROCID", 5)], 5, 1), place(&[], 1, 1)), (Some(1), None));
+    assert_eq!(open_mpi(1, 2, 0), None);
+}

@@ -102,3 +102,13 @@ proptest! {
         prop_assert_eq!((all[0].start, all[all.len() - 1].end), (0, len as usize));
     }
 }
+
+#[test]
+fn what_was_obtained_is_read_as_written() {
+    let target = Target { machine: 190, architecture: 90 };
+    let obtained = Obtained { arena: 0x1000..0x3000, target, description: "a GPU".into() };
+    let decode = |obtained: &Obtained| Obtained::decode(&obtained.encode().try_into().unwrap());
+    assert_eq!(decode(&obtained), obtained);
+    let long = decode(&Obtained { description: "a GPU".repeat(100), ..obtained });
+    assert!(long.description.len() == Obtained::LEN - Obtained::NUMBERS && long.description.starts_with("a GPUa GPU"));
+}

@@ -139,7 +139,9 @@ impl Pages {
             // This thread would fault in what a region has unmapped, and wait for itself.
             if !mapping::is_mapped(&range) {
                 let Range { start, end } = range;
-                return Err(Error::new(format!("a region has unmapped memory of the program in {start:#x} to {end:#x}")));
+                return Err(Error::new(format!(
+                    "a region has unmapped memory of the program in {start:#x} to {end:#x}"
+                )));
             }
             written.insert(range);
         }

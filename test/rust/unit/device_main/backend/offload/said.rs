@@ -16,3 +16,12 @@ fn errors_become_one_line() {
     assert_eq!(errors_in(text), expected);
     assert_eq!((errors_in(""), errors_in("error: mine\n")), (String::new(), String::new()));
 }
+
+#[test]
+fn lines_of_all_releases_are_known() {
+    let known =
+        ["Libomptarget error: a", "omptarget fatal error 1: a", "PluginInterface error: a", "AMDGPU fatal error 1:a"];
+    assert!(known.iter().all(|line| is_error(line.as_bytes()) && errors_in(line) == "; libomptarget says: a"));
+    let others = ["Libomptarget device 0 info: error", "my CUDA error: a", "error: a", "CUDA errors: a"];
+    assert!(!others.iter().any(|line| is_error(line.as_bytes())));
+}

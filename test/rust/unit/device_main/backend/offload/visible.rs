@@ -14,3 +14,34 @@ fn a_device_sees_one_accelerator() {
     // A batch system has given this process one, or none.
     assert_eq!((some("2", 5), some("", 5)), (None, None));
 }
+
+#[test]
+fn another_choice_is_possible_until_a_driver_starts() {
+    let values = |cuda: &str| [Some(cuda.to_string()), None, None];
+    let narrowed = Narrowed { before: values("5,6,7"), chosen: values("7") };
+    let check = |place, loaded: &str| narrowed.check(&shares(&narrowed.before, place), |library| library == loaded);
+    assert!(check(2, "/libcuda.so").is_ok() && check(5, "/libcuda.so").is_ok());
+    assert!(check(1, "").is_ok() && check(1, "/libhsa-runtime64.so").is_ok());
+    let error = check(1, "/libcuda.so").unwrap_err().to_string();
+    assert!(
+        error.contains("(libcuda.so) with CUDA_VISIBLE_DEVICES=7") && error.contains("this device is 6"),
+        "{error}"
+    );
+    // Without the launcher's numbers all were visible, and libomptarget takes the one at this place.
+    let unknown = Narrowed { before: values("5,6"), chosen: Values::default() };
+    assert!(unknown.check(&values("6"), |_| true).is_ok());
+}
+
+#[test]
+fn accelerators_of_intel_are_counted_by_their_render_nodes() {
+    let drm = std::env::temp_dir().join(format!("omptarget-mpi-drm-{}", std::process::id()));
+    for (name, vendor) in
+        [("card0", "0x8086"), ("renderD128", "0x8086"), ("renderD129", "0x10de"), ("renderD130", "0x8086")]
+    {
+        let device = drm.join(name).join("device");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
+    }
+    assert_eq!((intel(&drm), intel(&drm.join("none"))), (2, 0));
+    fs::remove_dir_all(drm).unwrap();
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What executes the regions of a job: processors or accelerators, and how many of these there are.
+
+use super::command::Job;
+use super::options::{self, Options};
+use super::program::Program;
+use super::query;
+use crate::base::settings::Backend;
+use crate::base::target::{Target, are_for_accelerators, images_in};
+use crate::base::{Error, Result, elf};
+use crate::job::hosts::Host;
+use crate::wire::check::{ACCELERATORS, MARK};
+use std::ffi::OsString;
+use std::path::Path;
+
+const VARIABLE: &str = "OMPTARGET_MPI_BACKEND";
+
+pub(super) struct Regions {
+    /// The environment variable that says what executes them, unless it is set as it should be.
+    pub variable: Option<(String, OsString)>,
+    /// The program's images that accelerators execute.
+    pub images: Vec<Target>,
+    /// Each accelerator is a device, unless the user wants otherwise.
+    pub uses_all: bool,
+}
+
+impl Regions {
+    /// What the user asks for here or, by `set`, in the environment, or else what the program has images for.
+    pub fn of(options: &Options, program: Option<&Program>, set: Backend) -> Regions {
+        let is_set = std::env::var_os(VARIABLE).is_some();
+        let file = program.and_then(|program| elf::map(&program.path).ok());
+        let mut images: Vec<Target> = file.iter().flat_map(|file| images_in(file)).collect();
+        let (backend, must_be_set) = match options.backend {
+            Some(options::Backend::Cpu) => (Backend::Cpu, true),
+            Some(options::Backend::Offload) => (Backend::Offload, true),
+            None if !is_set && are_for_accelerators(&images) => (Backend::Offload, true),
+            None => (set, false),
+        };
+        images.retain(|image| backend == Backend::Offload && image.is_accelerator());
+        let value = if backend == Backend::Offload { "offload" } else { "cpu" };
+        let variable = must_be_set.then(|| (VARIABLE.into(), value.into()));
+        let uses_all = backend == Backend::Offload && (program.is_none() || !images.is_empty());
+        Regions { variable, images, uses_all }
+    }
+}
+
+/// Gives each of these hosts that has no number yet as many devices as it has accelerators; or says how many this host has
+/// if the list is empty. A host without any gets a device too, which will report that.
+pub(super) fn count(job: &Job, device: &Path, hosts: &mut [Host]) -> Result<Option<u32>> {
+    let is_open = |host: &Host| host.slots.is_none();
+    let names: Vec<String> = hosts.iter().filter(|host| is_open(host)).map(|host| host.name.clone()).collect();
+    if names.is_empty() && !hosts.is_empty() {
+        return Ok(None);
+    }
+    let arguments = ["--accelerators".into()].into_iter().chain(names.iter().map(OsString::from));
+    let (text, end) = query::ask(job, &names, device, arguments.collect())?;
+    let uncounted = |host: String| {
+        Error::new(format!(
+            "the accelerators of {host} can't be counted: {end}; say how many devices it should have (-n, --hosts), or see \
+             what --check reports; the answer was: {}",
+            query::shortened(&text, "; ")
+        ))
+    };
+    if hosts.is_empty() {
+        return counted(&text, None).map(|n| Some(n.max(1))).ok_or_else(|| uncounted("this host".into()));
+    }
+    for host in hosts.iter_mut().filter(|host| is_open(host)) {
+        // The only answer is that of the only host.
+        let name = Some(host.name.as_str()).filter(|_| names.len() > 1);
+        let n = counted(&text, name).ok_or_else(|| uncounted(format!("host {}", host.name)))?;
+        host.slots = Some(n.max(1));
+    }
+    Ok(None)
+}
+
+/// The number that all answers agree on, or those of a host with this name; `None` if there is none.
+fn counted(text: &str, host: Option<&str>) -> Option<u32> {
+    let answers = text.lines().filter_map(|line| line.split_once(MARK)?.1.trim().strip_prefix(ACCELERATORS));
+    let mut numbers = answers.filter_map(|answer| {
+        let mut words = answer.split_whitespace();
+        let number = words.next()?.parse().ok()?;
+        host.is_none_or(|host| words.any(|name| name == host)).then_some(number)
+    });
+    let first = numbers.next()?;
+    numbers.all(|number| number == first).then_some(first)
+}
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/launcher/accelerators.rs"]
+mod tests;
