@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(n: u64, begin in 0u64..1 << 60, time in 0u64..1 << 60, kind in 1u8..10, a: u32, way in 0usize..5) {
+    fn what_is_written_is_read(n: u64, begin in 0u64..1 << 60, time in 0u64..1 << 60, kind in 1u8..12, a: u32, way in 0..Direction::ALL.len()) {
         let event = TraceEvent {
             kind: Reader(&[kind]).take().unwrap(), queue: a, seq: n, what: !n, begin, end: begin + time, peer: !a, tag: a / 3,
         };
@@ -35,7 +35,7 @@ fn nonsense_is_refused() {
     let event = TraceEvent { kind: Kind::Copy, queue: 1, seq: 2, what: 3, begin: 5, end: 4, peer: 0, tag: 0 };
     Record::Event(event).write(&mut message);
     assert!(Records(&message).take().is_err(), "time goes back");
-    for bytes in [&[6][..], &[1, 0], &[1, 10], &[3, 0, 0], &[3, 6, 0], &[4, 1]] {
+    for bytes in [&[6][..], &[1, 0], &[1, 12], &[3, 0, 0], &[3, 8, 0], &[4, 1]] {
         assert!(Records(bytes).take().is_err(), "{bytes:?}");
     }
 }
