@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The operating system: processes, cgroups, memory mappings, cores and memory of the node, TCP
-//! connections, deadlines, threads for one piece of work.
+//! connections, deadlines.
 
 pub(crate) mod cgroup;
 pub(crate) mod deadline;
@@ -10,5 +10,4 @@ pub(crate) mod mapping;
 pub mod node;
 pub mod process;
 pub(crate) mod programs;
-pub(crate) mod shares;
 pub(crate) mod tcp_liveness;

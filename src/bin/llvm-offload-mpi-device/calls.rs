@@ -64,12 +64,15 @@ replace! {
     fn read(file: c_int, to: *mut c_void, n: usize) -> isize { fetch(to, n); }
     fn pread(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { fetch(to, n); }
     fn pread64(file: c_int, to: *mut c_void, n: usize, at: libc::off_t) -> isize { fetch(to, n); }
-    fn recvfrom(socket: c_int, to: *mut c_void, n: usize, flags: c_int, from: *mut c_void, len: *mut c_void) -> isize {
+    fn recvfrom(socket: c_int, to: *mut c_void, n: usize, flags: c_int, from: *mut c_void, len: *mut u32) -> isize {
         fetch(to, n);
+        fetch_sized(from, len);
     }
     fn sendto(socket: c_int, from: *const c_void, n: usize, flags: c_int, to: *const c_void, len: u32) -> isize {
         fetch(from, n);
+        fetch(to, len as usize);
     }
+    fn __pread_chk(file: c_int, to: *mut c_void, n: usize, at: libc::off_t, most: usize) -> isize { fetch(to, n); }
     fn __read_chk(file: c_int, to: *mut c_void, n: usize, most: usize) -> isize { fetch(to, n); }
     fn __fread_chk(to: *mut c_void, most: usize, size: usize, n: usize, stream: *mut c_void) -> usize {
         fetch(to, size.saturating_mul(n));
@@ -110,7 +113,8 @@ replace! {
         fetch_all(files, n as usize);
         fetch_one(mask);
     }
-    fn select(n: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *mut c_void) -> c_int {
+    fn select(n: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *mut libc::timeval) -> c_int {
+        fetch_one(timeout);
         [read, write, except].into_iter().for_each(|set| fetch(set, n.max(0) as usize / 8 + 8));
     }
     fn epoll_ctl(queue: c_int, action: c_int, file: c_int, event: *mut libc::epoll_event) -> c_int { fetch_one(event); }
@@ -129,6 +133,8 @@ replace! {
         fetch_text(path);
         stream = own(stream);
     }
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int { fetch_text(path); }
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int { fetch_text(path); }
     fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { fetch_text(path); }
     fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int { fetch_text(path); }
     fn creat(path: *const c_char, mode: libc::mode_t) -> c_int { fetch_text(path); }
@@ -165,6 +171,10 @@ replace! {
         fetch_one(to);
     }
     fn statfs(path: *const c_char, to: *mut libc::statfs) -> c_int {
+        fetch_text(path);
+        fetch_one(to);
+    }
+    fn statfs64(path: *const c_char, to: *mut libc::statfs64) -> c_int {
         fetch_text(path);
         fetch_one(to);
     }
@@ -258,6 +268,20 @@ replace! {
         fetch(to, size.saturating_mul(n));
         stream = own(stream);
     }
+    fn fseeko(stream: *mut c_void, at: libc::off_t, from: c_int) -> c_int { stream = own(stream); }
+    fn fseeko64(stream: *mut c_void, at: libc::off_t, from: c_int) -> c_int { stream = own(stream); }
+    fn ftello(stream: *mut c_void) -> libc::off_t { stream = own(stream); }
+    fn ftello64(stream: *mut c_void) -> libc::off_t { stream = own(stream); }
+    fn putwc(character: u32, stream: *mut c_void) -> u32 { stream = own(stream); }
+    fn getwc(stream: *mut c_void) -> u32 { stream = own(stream); }
+    fn ungetwc(character: u32, stream: *mut c_void) -> u32 { stream = own(stream); }
+    fn fwide(stream: *mut c_void, mode: c_int) -> c_int { stream = own(stream); }
+    fn feof_unlocked(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn ferror_unlocked(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn fileno_unlocked(stream: *mut c_void) -> c_int { stream = own(stream); }
+    fn clearerr_unlocked(stream: *mut c_void) { stream = own(stream); }
+    fn vfscanf(stream: *mut c_void, format: *const c_char, arguments: *mut c_void) -> c_int { stream = own(stream); }
+    fn __fgets_chk(to: *mut c_char, most: usize, n: c_int, stream: *mut c_void) -> *mut c_char { stream = own(stream); }
     fn fseek(stream: *mut c_void, at: libc::c_long, from: c_int) -> c_int { stream = own(stream); }
     fn ftell(stream: *mut c_void) -> libc::c_long { stream = own(stream); }
     fn rewind(stream: *mut c_void) { stream = own(stream); }

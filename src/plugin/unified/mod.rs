@@ -13,7 +13,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
-use crate::sys::{layout, node, shares};
+use crate::sys::{layout, node};
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use crate::wire::reply::Changes;
@@ -209,20 +209,16 @@ impl Unified {
         self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            let range = at..at + new.len() as u64;
-            let merge = |others: Others<'_>| take_over(at, new, old, others);
-            result = result.and(self.take_over_range((ports, say), (port, seq), range, merge));
+            result = result.and(self.take_over_range((ports, say), (port, seq), (at, new, old)));
         }
         result
     }
 
-    /// Has `merge` take over a change of a range.
     fn take_over_range(
         &self,
         (ports, say): (&Ports, Say<'_>),
         (port, seq): (usize, u64),
-        range: Range<u64>,
-        merge: impl FnOnce(Others<'_>) -> Result<()>,
+        (at, new, old): (u64, &[u8], &[u8]),
     ) -> Result<()> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
@@ -234,17 +230,13 @@ impl Unified {
             taken.retain(|taken| taken.epoch >= needed);
         }
         let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
-        let (all, conflict) = (&*taken, OnceLock::new());
-        let is_others = |at: u64| all.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
-        let note = |found| {
-            conflict.get_or_init(|| found);
-        };
-        let result = merge((&is_others, &note));
+        let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
+        let on_conflict = |conflict| self.resolve(conflict, (ports, say), (port, seq));
+        let result = take_over(at, new, old, (&is_others, &on_conflict));
         if others_run {
-            taken.push(Taken { range, port, epoch: epoch::end() });
+            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
         }
-        drop(taken);
-        result.and(conflict.into_inner().map_or(Ok(()), |conflict| self.resolve(conflict, (ports, say), (port, seq))))
+        result
     }
 
     /// A kernel could not change a byte: fails, or warns once for each message. Other bytes were changed.
@@ -259,7 +251,7 @@ impl Unified {
             say(
                 port,
                 &log::warning_text(format_args!(
-                    "{kernel}on {}: {conflict}; the byte stays so (OMPTARGET_MPI_USM_CONFLICT=warn)",
+                    "{kernel}on {}: {conflict}; the program's value is kept (OMPTARGET_MPI_USM_CONFLICT=warn)",
                     ports[port].name
                 )),
             );
@@ -276,49 +268,29 @@ impl Unified {
         new: u64,
         old: u64,
     ) -> Result<()> {
+        const PIECE: usize = 256 << 10;
         let process = self.processes[port].ok_or(Error::Reported)?;
-        let merged = self.take_over_range((ports, say), (port, seq), range.clone(), |others| {
-            let part = |part| take_over_part(process, (range.start, new, old), part, others);
-            let parts = shares::divide(range.clone(), &part).into_iter();
-            // That something can't be read matters more than that it can't be written.
-            let merged = parts.map(|(_, merged)| merged);
-            merged.reduce(|all, part| if part == Err(Error::Reported) { part } else { all.and(part) }).unwrap_or(Ok(()))
-        });
-        match merged {
-            Err(e) if e != Error::Reported => diagnose::fail_kernel(ports, (port, seq), &e),
-            other => return other,
+        let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
+        for at in range.clone().step_by(PIECE) {
+            let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
+            let read = |from: u64, to: &mut [u8]| {
+                // SAFETY: the buffer is that long.
+                unsafe { process::read_memory(process, from + offset, to.as_mut_ptr(), len) == len as isize }
+            };
+            if !read(new, &mut theirs) || !read(old, &mut before) {
+                return Err(Error::Reported);
+            }
+            let change = (at, &theirs[..len], &before[..len]);
+            if let Err(e) = self.take_over_range((ports, say), (port, seq), change) {
+                diagnose::fail_kernel(ports, (port, seq), &e);
+            }
         }
         Ok(())
     }
 }
 
-/// Which bytes another device has changed too, and what notes a conflict.
-type Others<'a> = (&'a (dyn Fn(u64) -> bool + Sync), &'a (dyn Fn(Conflict) + Sync));
-
-/// Takes over a part of a range, of which the beginning is at `start` here, and at `new` and `old` in the device's process.
-/// [`Error::Reported`] if that can't be read.
-fn take_over_part(
-    process: i32,
-    (start, new, old): (u64, u64, u64),
-    part: Range<u64>,
-    others: Others<'_>,
-) -> Result<()> {
-    const PIECE: usize = 256 << 10;
-    let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
-    let mut result = Ok(());
-    for at in part.clone().step_by(PIECE) {
-        let len = PIECE.min((part.end - at) as usize);
-        let read = |from: u64, to: &mut [u8]| {
-            // SAFETY: the buffer is that long.
-            unsafe { process::read_memory(process, from + (at - start), to.as_mut_ptr(), len) == len as isize }
-        };
-        if !read(new, &mut theirs) || !read(old, &mut before) {
-            return Err(Error::Reported);
-        }
-        result = result.and(take_over(at, &theirs[..len], &before[..len], others));
-    }
-    result
-}
+/// Which bytes another device has changed too, and what to do about a conflict.
+type Others<'a> = (&'a dyn Fn(u64) -> bool, &'a dyn Fn(Conflict) -> Result<()>);
 
 /// Takes over a change of the program's memory.
 fn take_over(at: u64, new: &[u8], old: &[u8], others: Others<'_>) -> Result<()> {
@@ -341,12 +313,11 @@ fn take_over(at: u64, new: &[u8], old: &[u8], others: Others<'_>) -> Result<()> 
 }
 
 /// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8], (is_others, note): Others<'_>) -> Result<()> {
+fn take_over_pages(at: u64, new: &[u8], old: &[u8], (is_others, on_conflict): Others<'_>) -> Result<()> {
     merge::check_writable(at, new.len())?;
     // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
     // part.
-    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.unwrap_or_else(note);
-    Ok(())
+    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.or_else(on_conflict)
 }
 
 /// Why regions of a device can't use the program's memory, if so.

@@ -12,11 +12,9 @@ const STREAMS: usize = 16;
 
 /// Where a thread of a kernel will fault next if it goes on in order, and how much it has got last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stream {
+struct Stream {
     next: u64,
     len: u64,
-    /// It is known to write.
-    pub is_written: bool,
 }
 
 /// The last streams, in turn.
@@ -27,19 +25,19 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// What to handle together with this page, and the stream that it continues.
-    pub fn around(&self, page: u64) -> (Range<u64>, Option<Stream>) {
-        let stream = self.streams.iter().find(|s| s.follows(page)).copied();
-        let range = match stream {
-            Some(stream) => page..page.saturating_add((2 * stream.len).clamp(LEAST, MOST)),
-            None => page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST,
-        };
-        (range, stream)
+    /// What to handle together with this page, and what was handled before it, if it continues that.
+    pub fn around(&self, page: u64) -> (Range<u64>, Option<Range<u64>>) {
+        match self.streams.iter().find(|s| s.follows(page)) {
+            Some(Stream { next, len }) => {
+                (page..page.saturating_add((2 * len).clamp(LEAST, MOST)), Some(next - len..*next))
+            }
+            None => (page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST, None),
+        }
     }
 
     /// Notes what was handled.
-    pub fn note(&mut self, page: u64, handled: Range<u64>, is_written: bool) {
-        let new = Stream { next: handled.end, len: handled.end - handled.start, is_written };
+    pub fn note(&mut self, page: u64, handled: Range<u64>) {
+        let new = Stream { next: handled.end, len: handled.end - handled.start };
         let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {
             self.oldest = (self.oldest + 1) % STREAMS;
             self.oldest
@@ -52,11 +50,6 @@ impl Stream {
     /// True if the page is the next one, or not much further on.
     fn follows(self, page: u64) -> bool {
         (self.next..self.next.saturating_add(self.len.max(1))).contains(&page) && self.len > 0
-    }
-
-    /// What it has got last.
-    pub fn last(self) -> Range<u64> {
-        self.next - self.len..self.next
     }
 }
 

@@ -56,8 +56,8 @@ impl Pages {
             let is_there = mapping::is_mapped(&(page..page + PAGE));
             return if is_there { Ok(0) } else { Err(Error::new("a region has unmapped it")) };
         }
-        let (range, stream) = self.ahead.around(page);
-        let is_written = stream.is_some_and(|stream| stream.is_written || self.is_written(&stream.last()));
+        let (range, before) = self.ahead.around(page);
+        let is_written = before.is_some_and(|before| self.is_written(&before));
         let wanted = self.mapped.gap(page, &range);
         let got = match self.fetch_range(home, wanted.clone(), is_written) {
             Ok(got) if got.contains(&page) => got,
@@ -65,7 +65,7 @@ impl Pages {
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written)?,
             other => other?,
         };
-        self.ahead.note(page, got.clone(), is_written);
+        self.ahead.note(page, got.clone());
         Ok(got.end - got.start)
     }
 
@@ -76,7 +76,7 @@ impl Pages {
             self.written.note(&range);
         }
         let (fetched, written) = (&self.fetched, is_written.then_some(&self.written));
-        let end = self.source.read(home, range.clone(), &|at, bytes| {
+        let end = self.source.read(home, range.clone(), &mut |at, bytes| {
             written.map_or(Ok(()), |written| written.write(at, bytes))?;
             Ok(fetched.write(at, bytes)?)
         })?;
@@ -135,16 +135,8 @@ impl Pages {
         for range in self.mapped.iter() {
             self.copies(&range)?.into_iter().for_each(|page| written.insert(page..page + PAGE));
         }
-        for range in self.streamed.iter() {
-            // This thread would fault in what a region has unmapped, and wait for itself.
-            if !mapping::is_mapped(&range) {
-                let Range { start, end } = range;
-                return Err(Error::new(format!(
-                    "a region has unmapped memory of the program in {start:#x} to {end:#x}"
-                )));
-            }
-            written.insert(range);
-        }
+        self.streamed.iter().for_each(|range| written.insert(range));
+        written.iter().try_for_each(|range| check_mapped(&range))?;
         Ok(written.iter().collect())
     }
 
@@ -160,29 +152,50 @@ impl Pages {
     fn is_written(&self, range: &Range<u64>) -> bool {
         const LAST: u64 = 8;
         let last = range.start.max(range.end.saturating_sub(LAST * PAGE))..range.end;
-        self.copies(&last).is_ok_and(|copies| 2 * copies.len() as u64 * PAGE > last.end - last.start)
+        let written = match self.streamed.around(last.start) {
+            None => self.copies(&last).map(|copies| copies.len()),
+            Some(_) => self.changed_pages(&last),
+        };
+        written.is_ok_and(|pages| 2 * pages as u64 * PAGE > last.end - last.start)
+    }
+
+    /// How many pages of a range differ between the stores.
+    fn changed_pages(&self, range: &Range<u64>) -> Result<usize> {
+        let len = (range.end - range.start) as usize;
+        let (mut new, mut old) = (vec![0; len], vec![0; len]);
+        self.written.read(range.start, &mut new)?;
+        self.fetched.read(range.start, &mut old)?;
+        Ok(new.chunks(PAGE as usize).zip(old.chunks(PAGE as usize)).filter(|(new, old)| new != old).count())
     }
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
-        for range in self.mapped.iter().collect::<Vec<_>>() {
-            let fetched = &self.fetched;
-            let read = self.source.read(home, range.clone(), &|at, bytes| take_over(fetched, at, bytes));
-            let end = *read.as_ref().unwrap_or(&range.start);
-            if end == range.end {
-                continue;
+        for mut rest in self.mapped.iter().collect::<Vec<_>>() {
+            check_mapped(&rest)?;
+            // What the program has unmapped is forgotten, and perhaps some of what is behind it: that is fetched again.
+            let mut step = PAGE;
+            while !rest.is_empty() {
+                let fetched = &self.fetched;
+                let read = self.source.read(home, rest.clone(), &mut |at, bytes| take_over(fetched, at, bytes));
+                let end = *read.as_ref().unwrap_or(&rest.start);
+                let mut gone = end..rest.end.min(end + step);
+                if step > PAGE && self.is_changed_in(&gone)? {
+                    step = PAGE;
+                    gone.end = end + PAGE;
+                }
+                if self.is_changed_in(&gone)? {
+                    let unmapped =
+                        format!("the program has unmapped {end:#x}, which a region has written that still runs");
+                    return Err(Error::new(unmapped));
+                }
+                if !gone.is_empty() {
+                    // SAFETY: this object mapped it. A kernel that uses it faults.
+                    unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
+                    self.mapped.remove(&gone);
+                    self.streamed.remove(&gone);
+                }
+                (step, rest.start) = (2 * step, gone.end);
             }
-            // The program has unmapped something. If a kernel needs what lies behind that, it is fetched again.
-            let gone = end..range.end;
-            if self.is_changed_in(&gone)? {
-                let unmapped =
-                    format!("the program has unmapped {end:#x}, near what a region has written that still runs");
-                return Err(read.err().unwrap_or(Error::Reported).context(unmapped));
-            }
-            // SAFETY: this object mapped it. A kernel that uses it faults.
-            unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
-            self.mapped.remove(&gone);
-            self.streamed.remove(&gone);
         }
         Ok(())
     }
@@ -229,23 +242,33 @@ fn is_copy(entry: u64) -> bool {
     entry & (PRESENT | OF_FILE) == PRESENT || entry & SWAPPED != 0
 }
 
+/// Fails if a region has unmapped some of these pages: this thread would fault there, and wait for itself.
+fn check_mapped(range: &Range<u64>) -> Result<()> {
+    let Range { start, end } = range;
+    let unmapped = || Error::new(format!("a region has unmapped memory of the program in {start:#x} to {end:#x}"));
+    if mapping::is_mapped(range) { Ok(()) } else { Err(unmapped()) }
+}
+
 /// Stores what differs in the program's memory now, `bytes`, from what was fetched, as fetched, and in mapped pages that
 /// are others.
 fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     let mut known = vec![0; bytes.len()];
     fetched.read(at, &mut known)?;
-    for change in changed_bytes(bytes, &known) {
-        for i in change {
-            let (theirs, known) = (bytes[i], known[i]);
-            // SAFETY: the page is mapped.
-            let mine = unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
-            // What both have changed stays as it was, as fetched too, for the program to find the conflict.
-            if mine.load(Ordering::Relaxed) == known {
-                fetched.write(at + i as u64, &[theirs])?;
-                // If the page is another. A kernel may write another value at this moment.
-                let _ = mine.compare_exchange(known, theirs, Ordering::Relaxed, Ordering::Relaxed);
-            }
-        }
+    // SAFETY: the pages are mapped.
+    let mine = |i: usize| unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
+    let is_mine = |i: usize, known: &[u8]| mine(i).load(Ordering::Relaxed) == known[i];
+    let mut next = known.clone();
+    // What both have changed stays as it was, as fetched too, for the program to find the conflict.
+    for i in changed_bytes(bytes, &known).flatten().filter(|&i| is_mine(i, &known)) {
+        next[i] = bytes[i];
+    }
+    if next == known {
+        return Ok(());
+    }
+    fetched.write(at, &next)?;
+    // If the page is another. A kernel may write another value at this moment.
+    for i in changed_bytes(&next, &known).flatten().filter(|&i| is_mine(i, &known)) {
+        let _ = mine(i).compare_exchange(known[i], next[i], Ordering::Relaxed, Ordering::Relaxed);
     }
     Ok(())
 }

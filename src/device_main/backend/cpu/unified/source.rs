@@ -3,25 +3,23 @@
 
 use crate::base::{Error, Result};
 use crate::device_main::home::Home;
-use crate::sys::{process, shares};
+use crate::sys::process;
 use std::ops::Range;
 
 /// Bytes that are read from the process at once.
 const PIECE: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// Takes a part of the memory: its address and its bytes, whole pages.
-pub(super) type Piece<'a> = dyn Fn(u64, &[u8]) -> Result<()> + Sync + 'a;
-
 pub(super) struct Source {
     process: Option<i32>,
     /// The program has sent memory, so regions may use it, and it has taken all changes.
     is_allowed: bool,
+    buffer: Vec<u8>,
 }
 
 impl Source {
     pub fn new(process: Option<i32>) -> Source {
-        Source { process, is_allowed: false }
+        Source { process, is_allowed: false, buffer: vec![0; PIECE] }
     }
 
     /// Messages were sent that change the program's memory: only the answer to a later one shows that they were taken.
@@ -34,11 +32,15 @@ impl Source {
         self.process.is_some()
     }
 
-    /// Reads a range, or what there is from its start on, and returns where that ends. It is passed on in pieces, not in
-    /// order, by several threads. What lies behind the end may be among them.
-    pub fn read(&mut self, home: &dyn Home, range: Range<u64>, piece: &Piece<'_>) -> Result<u64> {
+    /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
+    pub fn read(
+        &mut self,
+        home: &dyn Home,
+        range: Range<u64>,
+        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<u64> {
         if let Some(process) = self.process.filter(|_| self.is_allowed) {
-            match read_shares(process, range.clone(), piece) {
+            match self.read_process(process, range.clone(), piece) {
                 Err(Error::Reported) => self.process = None,
                 result => return result,
             }
@@ -54,45 +56,32 @@ impl Source {
         self.is_allowed = true;
         Ok(end)
     }
-}
 
-/// The same from a process. [`Error::Reported`] if the system does not allow it.
-fn read_shares(process: i32, range: Range<u64>, piece: &Piece<'_>) -> Result<u64> {
-    let mut end = range.start;
-    for (part, read) in shares::divide(range.clone(), &|part| read_process(process, part, piece)) {
-        match read {
-            Ok(read) => end = read,
-            // If the range has a beginning, the next fault tells why it has no more.
-            Err(e) if end == range.start => return Err(e),
-            Err(_) => break,
-        }
-        if end < part.end {
-            break;
-        }
-    }
-    Ok(end)
-}
-
-/// Reads from a process, as [`Source::read`] does.
-fn read_process(process: i32, range: Range<u64>, piece: &Piece<'_>) -> Result<u64> {
-    let mut buffer = vec![0; PIECE.min((range.end - range.start) as usize)];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = buffer.len().min((range.end - at) as usize);
-        // SAFETY: the buffer is that long.
-        let n = unsafe { process::read_memory(process, at, buffer.as_mut_ptr(), wanted) };
-        match usize::try_from(n) {
-            Ok(n) if n >= PAGE => {
-                let whole = n / PAGE * PAGE;
-                piece(at, &buffer[..whole])?;
-                at += whole as u64;
+    /// The same from the process. [`Error::Reported`] if the system does not allow it.
+    fn read_process(
+        &mut self,
+        process: i32,
+        range: Range<u64>,
+        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let mut at = range.start;
+        while at < range.end {
+            let wanted = PIECE.min((range.end - at) as usize);
+            // SAFETY: the buffer is that long.
+            let n = unsafe { process::read_memory(process, at, self.buffer.as_mut_ptr(), wanted) };
+            match usize::try_from(n) {
+                Ok(n) if n >= PAGE => {
+                    let whole = n / PAGE * PAGE;
+                    piece(at, &self.buffer[..whole])?;
+                    at += whole as u64;
+                }
+                _ if at > range.start => break,
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => {
+                    return Err(Error::new(""));
+                }
+                _ => return Err(Error::Reported),
             }
-            _ if at > range.start => break,
-            _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => {
-                return Err(Error::new(""));
-            }
-            _ => return Err(Error::Reported),
         }
+        Ok(at)
     }
-    Ok(at)
 }

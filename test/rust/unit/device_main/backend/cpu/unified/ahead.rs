@@ -13,7 +13,7 @@ fn run_through(ahead: &mut Ahead, start: u64, len: u64) -> usize {
         let (around, _) = ahead.around(at);
         assert!(around.contains(&at));
         let got = around.start.max(start)..around.end.min(start + len);
-        ahead.note(at, got.clone(), false);
+        ahead.note(at, got.clone());
         at = got.end;
         faults += 1;
     }
@@ -41,7 +41,7 @@ fn what_is_in_no_order_is_handled_in_small_pieces() {
         let (around, _) = ahead.around(page);
         assert_eq!(around.end - around.start, LEAST);
         assert!(around.contains(&page) && around.start % LEAST == 0);
-        ahead.note(page, around, false);
+        ahead.note(page, around);
     }
 }
 
@@ -54,7 +54,7 @@ fn streams_beside_each_other_are_followed() {
         for _ in 0..6 {
             for at in &mut at {
                 let (around, _) = ahead.around(*at);
-                ahead.note(*at, around.clone(), false);
+                ahead.note(*at, around.clone());
                 faults += (around.end - around.start) / LEAST;
                 *at = around.end;
             }
@@ -71,7 +71,7 @@ fn streams_beside_each_other_are_followed() {
 #[test]
 fn a_stream_may_skip_some_pages() {
     let mut ahead = Ahead::default();
-    ahead.note(START, START..START + LEAST, false);
+    ahead.note(START, START..START + LEAST);
     let next = START + LEAST + 3 * PAGE;
     assert_eq!(ahead.around(next).0, next..next + 2 * LEAST);
     // Backwards, or far away, is another stream.
@@ -82,15 +82,11 @@ fn a_stream_may_skip_some_pages() {
 }
 
 #[test]
-fn a_stream_knows_what_it_has_got_and_whether_it_writes() {
+fn a_stream_knows_what_it_has_got() {
     let mut ahead = Ahead::default();
-    assert!(ahead.around(START).1.is_none());
-    for (n, is_written) in [(0, false), (1, true)] {
-        let at = START + n * LEAST;
-        ahead.note(at, at..at + LEAST, is_written);
-        let stream = ahead.around(at + LEAST).1.expect("it goes on");
-        assert_eq!((stream.last(), stream.is_written), (at..at + LEAST, is_written));
-    }
+    assert_eq!(ahead.around(START).1, None);
+    ahead.note(START, START..START + LEAST);
+    assert_eq!(ahead.around(START + LEAST).1, Some(START..START + LEAST));
 }
 
 #[test]
@@ -98,6 +94,6 @@ fn the_ends_of_the_address_space_are_no_limit() {
     let mut ahead = Ahead::default();
     assert_eq!(ahead.around(0).0, 0..LEAST);
     let last = u64::MAX - LEAST;
-    ahead.note(last - PAGE, last - PAGE..last, false);
+    ahead.note(last - PAGE, last - PAGE..last);
     assert_eq!(ahead.around(last).0.start, last);
 }
