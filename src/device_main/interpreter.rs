@@ -136,7 +136,7 @@ impl<B: Backend> Interpreter<B> {
             // It waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
-        if output.holds() {
+        if B::HAS_RUNTIME && output.holds() {
             pool.long(me, || self.settle_errors(&mut work, &drive));
         }
         let reply = work.take_reply();

@@ -33,7 +33,7 @@ const PAGE: u64 = 4096;
 /// A line of at most this many bytes is written at once.
 const LINE_MAX: usize = 64 << 10;
 /// Most bytes that are held back.
-const HELD_MAX: usize = 64 << 10;
+const HELD_MAX: usize = 8 << 10;
 /// Bytes that were taken are returned to the system in steps of this size.
 const STEP: u64 = 1 << 20;
 
@@ -310,7 +310,7 @@ impl Sink {
 
 impl Filter {
     /// Sorts out what to hold back; returns what is passed on, and how many of the bytes were looked at. The others are the
-    /// begin of a line that may have to be held back. `is_full`: no more bytes can be looked at.
+    /// beginning of a line that may have to be held back. `is_full`: no more bytes can be looked at.
     fn sort(&mut self, bytes: &[u8], is_full: bool) -> (Vec<u8>, usize) {
         let (mut passed_on, mut looked_at) = (Vec::new(), 0);
         for line in bytes.split_inclusive(|b| *b == b'\n') {

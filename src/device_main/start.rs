@@ -14,7 +14,7 @@ use super::process::quit;
 use super::server::Server;
 use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
 use crate::job::topology::{Team, accelerator_of, processes, share_of_cores, sharers};
 use crate::link::Link;
@@ -171,8 +171,8 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     let accelerator = accelerator_of(&place.hellos, place.mpi.rank);
     if let Some(narrowed) = narrowed {
         let (number, rank, host) = (place.number, place.mpi.rank, &place.me().host);
-        let named = |e: Error| e.context(format_args!("device {number} (rank {rank} on host {host})"));
-        narrowed.settle(accelerator).map_err(named)?;
+        let warn = |doubt| log::warning(format_args!("device {number} (rank {rank} on host {host}): {doubt}"));
+        narrowed.settle(accelerator).into_iter().for_each(warn);
     }
     board.introduce(place.number, place.mpi.rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };

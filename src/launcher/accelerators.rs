@@ -2,7 +2,7 @@
 //! What executes the regions of a job: processors or accelerators, and how many of these there are.
 
 use super::command::Job;
-use super::options::{self, Options};
+use super::options::{self, LauncherKind, Options};
 use super::program::Program;
 use super::query;
 use crate::base::settings::Backend;
@@ -44,16 +44,20 @@ impl Regions {
     }
 }
 
-/// Gives each of these hosts that has no number yet as many devices as it has accelerators; or says how many this host has
+/// Gives each of these hosts that has no number yet, and is named once, as many devices as it has accelerators; or says how many this host has
 /// if the list is empty. A host without any gets a device too, which will report that.
 pub(super) fn count(job: &Job, device: &Path, hosts: &mut [Host]) -> Result<Option<u32>> {
-    let is_open = |host: &Host| host.slots.is_none();
+    let all: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+    // A name for each device is a number, too.
+    let is_open = |host: &Host| host.slots.is_none() && all.iter().filter(|name| **name == host.name).count() == 1;
     let names: Vec<String> = hosts.iter().filter(|host| is_open(host)).map(|host| host.name.clone()).collect();
     if names.is_empty() && !hosts.is_empty() {
         return Ok(None);
     }
     let arguments = ["--accelerators".into()].into_iter().chain(names.iter().map(OsString::from));
-    let (text, end) = query::ask(job, &names, device, arguments.collect())?;
+    // By srun, this host's may be another's. Like the job itself, the question may have to wait for an allocation.
+    let job = Some(job).filter(|job| !hosts.is_empty() || job.kind == LauncherKind::Srun);
+    let (text, end) = query::ask(job, &names, device, arguments.collect(), None)?;
     let uncounted = |host: String| {
         Error::new(format!(
             "the accelerators of {host} can't be counted: {end}; say how many devices it should have (-n, --hosts), or see \

@@ -11,23 +11,29 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long the hosts may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
-
 /// How long their output may come after the launcher has exited.
 const REST: Duration = Duration::from_secs(2);
 
 /// What each host runs. Any host has a shell; the device executable, if it is there, reports the rest.
 const SCRIPT: &str = r#"if test -x "$0"; then exec "$0" "$@"; fi; echo "omptarget-mpi-check missing $0""#;
 
-/// Runs the device executable once on each host, or on this one if none is named. Returns the output and how it ended.
-pub(super) fn ask(job: &Job, hosts: &[String], device: &Path, arguments: Vec<OsString>) -> Result<(String, String)> {
+/// Runs the device executable once on each host, or on this one if none is named; without a job, by itself. Returns the
+/// output and how it ended.
+pub(super) fn ask(
+    job: Option<&Job>,
+    hosts: &[String],
+    device: &Path,
+    arguments: Vec<OsString>,
+    limit: Option<Duration>,
+) -> Result<(String, String)> {
     let mut command: Vec<OsString> = vec!["sh".into(), "-c".into(), SCRIPT.into(), device.into()];
     command.extend(arguments);
     let ranks = hosts.len().max(1) as u32;
     let hosts = hosts.iter().map(|host| (host.clone(), 1)).collect();
-    let job = Job { ranks, hosts, environment: Vec::new(), command, ..job.clone() };
-    let words = job.command()?;
+    let words = match job {
+        Some(job) => Job { ranks, hosts, environment: Vec::new(), command, ..job.clone() }.command()?,
+        None => command,
+    };
     let mut child = Command::new(&words[0])
         .args(&words[1..])
         .stdin(Stdio::null())
@@ -38,7 +44,7 @@ pub(super) fn ask(job: &Job, hosts: &[String], device: &Path, arguments: Vec<OsS
     let (sender, texts) = mpsc::channel();
     read(child.stdout.take(), sender.clone());
     read(child.stderr.take(), sender);
-    let end = wait(&mut child)?;
+    let end = wait(&mut child, limit)?;
     // Processes that the launcher left behind may hold the streams open.
     let text = std::iter::from_fn(|| texts.recv_timeout(REST).ok()).collect();
     Ok((text, end))
@@ -54,19 +60,19 @@ fn read(stream: Option<impl Read + Send + 'static>, to: mpsc::Sender<String>) {
     });
 }
 
-fn wait(child: &mut Child) -> Result<String> {
+fn wait(child: &mut Child, limit: Option<Duration>) -> Result<String> {
     let since = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.to_string());
         }
-        if since.elapsed() > LIMIT {
+        if let Some(limit) = limit.filter(|limit| since.elapsed() > *limit) {
             // On SIGTERM launchers end the processes that they started.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             std::thread::sleep(Duration::from_secs(1));
             child.kill()?;
             child.wait()?;
-            return Ok(format!("no answer within {} s", LIMIT.as_secs()));
+            return Ok(format!("no answer within {} s", limit.as_secs()));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -19,7 +19,7 @@ pub(crate) struct Gpu {
     pub model: String,
     /// Bytes.
     pub memory: u64,
-    /// The driver's interface, and the latest version of it that the driver knows.
+    /// The driver, and the latest version of its interface that it knows.
     pub driver: String,
 }
 
@@ -44,15 +44,16 @@ impl fmt::Display for Gpu {
             write!(f, ", {:.1} GiB of memory", self.memory as f64 / f64::from(1 << 30))?;
         }
         if !self.driver.is_empty() {
-            write!(f, ", driver of {}", self.driver)?;
+            write!(f, ", {}", self.driver)?;
         }
         Ok(())
     }
 }
 
-/// All accelerators that drivers show: CUDA's, then AMD's.
+/// The accelerators that devices may be: those of CUDA, or AMD's if there are none.
 pub(crate) fn all() -> Vec<Gpu> {
-    [cuda(), amd()].concat()
+    let cuda = cuda();
+    if cuda.is_empty() { amd() } else { cuda }
 }
 
 /// The accelerators of CUDA, in the driver's order; none without the driver.
@@ -125,7 +126,7 @@ impl Cuda {
         let count = get(0, |n| unsafe { (self.count)(n) }).filter(|_| started);
         // SAFETY: as above.
         let version = get(0, |n| unsafe { (self.version)(n) });
-        let driver = version.map_or("CUDA".into(), |n| format!("CUDA {}.{}", n / 1000, n % 1000 / 10));
+        let driver = version.map_or("CUDA driver".into(), |n| format!("CUDA driver {}.{}", n / 1000, n % 1000 / 10));
         (0..count.unwrap_or(0)).map(|place| self.gpu(place, driver.clone())).collect()
     }
 
@@ -182,7 +183,8 @@ impl Hsa {
         }
         // SAFETY: both numbers have this type.
         let [major, minor] = VERSION.map(|which| get(0u16, |n| unsafe { (self.system)(which, n.cast()) }));
-        let driver = major.zip(minor).map_or("HSA".into(), |(major, minor)| format!("HSA {major}.{minor}"));
+        let driver =
+            major.zip(minor).map_or("HSA driver".into(), |(major, minor)| format!("HSA driver {major}.{minor}"));
         agents.into_iter().filter_map(|agent| self.gpu(agent, driver.clone())).collect()
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes at the end of the file that are searched.
 const TAIL: u64 = 16 << 10;
-/// How such lines begin, before `error` or `fatal error`, in all releases.
+/// How such lines begin, before `error`, `fatal error` or, for an AMD accelerator's faults since LLVM 20, `ERROR`.
 const SPEAKERS: [&str; 7] =
     ["Libomptarget", "omptarget", "\"PluginInterface\"", "PluginInterface", "CUDA", "AMDGPU", "OFFLOAD"];
 /// Advice that libomptarget adds to each error.
@@ -30,7 +30,11 @@ pub(super) fn lately() -> String {
 pub(crate) fn is_error(line: &[u8]) -> bool {
     let is_of = |speaker: &&str| {
         let rest = line.strip_prefix(speaker.as_bytes());
-        rest.is_some_and(|rest| rest.starts_with(b" error:") || rest.starts_with(b" fatal error "))
+        rest.is_some_and(|rest| {
+            let number = rest.strip_prefix(b" fatal error ");
+            let is_fatal = number.is_some_and(|number| number.first().is_none_or(u8::is_ascii_digit));
+            is_fatal || rest.starts_with(b" error:") || rest.starts_with(b" ERROR:")
+        })
     };
     SPEAKERS.iter().any(is_of)
 }
@@ -39,7 +43,7 @@ pub(crate) fn is_error(line: &[u8]) -> bool {
 /// is to be appended to another; empty if there are none.
 pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
-        let (source, what) = line.split_once("error")?;
+        let (source, what) = line.split_once("error").or_else(|| line.split_once("ERROR"))?;
         let is_name = source.len() < 40 && source.trim_end().split(' ').count() <= 3;
         let what = what.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).strip_prefix(':')?;
         let what = what.trim_start();

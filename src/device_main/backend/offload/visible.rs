@@ -2,7 +2,6 @@
 //! Leaves only this device's accelerator visible to the drivers: libomptarget initializes every visible one, and so may an
 //! MPI that knows of accelerators, when it starts.
 
-use crate::base::{Error, Result};
 use crate::sys::process;
 use std::fs;
 use std::path::Path;
@@ -39,33 +38,32 @@ pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
 
 impl Narrowed {
     /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to
-    /// another accelerator; fails if a driver has started by then.
-    pub(crate) fn settle(&self, place: usize) -> Result<()> {
+    /// another accelerator. A driver that has started by then keeps that one: returns what the user should know.
+    pub(crate) fn settle(&self, place: usize) -> Option<String> {
         let right = shares(&self.before, place);
+        if right == self.chosen {
+            return None;
+        }
         let maps = fs::read(process::MAPS).unwrap_or_default();
-        let is_loaded = |library: &str| maps.windows(library.len()).any(|at| at == library.as_bytes());
-        self.check(&right, is_loaded)?;
+        let warning = self.doubt(&right, |library| maps.windows(library.len()).any(|at| at == library.as_bytes()));
         set(&right);
-        Ok(())
+        warning
     }
 
-    fn check(&self, right: &Values, is_loaded: impl Fn(&str) -> bool) -> Result<()> {
-        for ((name, _), (library, (chosen, right))) in
-            DRIVERS.iter().zip(LIBRARIES.iter().zip(self.chosen.iter().zip(right)))
-        {
-            if let (Some(chosen), Some(right)) = (chosen, right)
-                && chosen != right
-                && is_loaded(library)
-            {
-                return Err(Error::new(format!(
-                    "MPI has started the driver ({}) with {name}={chosen}, chosen by the launcher's local rank, but by \
-                     the order of the ranks the accelerator of this device is {right}: start the job with llvm-offload-mpirun, or as mpirun -np N+1 llvm-offload-mpi-device PROGRAM, with the ranks \
-                     of a node in a row; or set {name} to one accelerator for each rank",
+    fn doubt(&self, right: &Values, is_loaded: impl Fn(&str) -> bool) -> Option<String> {
+        let values = self.chosen.iter().zip(right).zip(DRIVERS.iter().zip(LIBRARIES));
+        values.into_iter().find_map(|((chosen, right), ((name, _), library))| {
+            let (chosen, right) = chosen.as_ref().zip(right.as_ref())?;
+            (chosen != right && is_loaded(library)).then(|| {
+                format!(
+                    "MPI has loaded the driver ({}) with {name}={chosen}, by the launcher's local rank; by the order of the \
+                     ranks this device has {right}. If the driver has started, several devices may share an accelerator: \
+                     start the job with llvm-offload-mpirun, or as mpirun -np N+1 llvm-offload-mpi-device PROGRAM, with \
+                     the ranks of a node in a row; or set {name} to one accelerator for each rank",
                     library.trim_start_matches('/')
-                )));
-            }
-        }
-        Ok(())
+                )
+            })
+        })
     }
 }
 
@@ -76,7 +74,7 @@ fn shares(before: &Values, place: usize) -> Values {
 fn set(values: &Values) {
     for ((name, _), value) in DRIVERS.iter().zip(values) {
         if let Some(value) = value {
-            // SAFETY: MPI's own threads, if there are any, do not read the environment any more.
+            // SAFETY: no thread runs before MPI starts, and MPI's own ones do not read the environment any more.
             unsafe { std::env::set_var(name, value) };
         }
     }

@@ -49,10 +49,10 @@ fn cuda_driver() -> Cuda {
 fn a_place_that_cuda_does_not_describe_stays_one() {
     let shown: Vec<String> = cuda_driver().gpus().iter().map(Gpu::to_string).collect();
     let expected = [
-        "First (CUDA sm_80), 1.5 GiB of memory, driver of CUDA 12.4",
-        "CUDA, driver of CUDA 12.4",
-        "Another (CUDA), 1.5 GiB of memory, driver of CUDA 12.4",
-        "Another (CUDA sm_83), driver of CUDA 12.4",
+        "First (CUDA sm_80), 1.5 GiB of memory, CUDA driver 12.4",
+        "CUDA, CUDA driver 12.4",
+        "Another (CUDA), 1.5 GiB of memory, CUDA driver 12.4",
+        "Another (CUDA sm_83), CUDA driver 12.4",
     ];
     assert_eq!(shown, expected);
     unsafe extern "C" fn fail(_: u32) -> c_int {
@@ -103,9 +103,9 @@ fn hsa_driver() -> Hsa {
 fn an_agent_that_amd_does_not_describe_stays_one() {
     let shown: Vec<String> = hsa_driver().gpus().iter().map(Gpu::to_string).collect();
     let expected = [
-        "Instinct (AMDGPU gfx90a), 1.0 GiB of memory, driver of HSA 1.14",
-        "AMDGPU, 3.0 GiB of memory, driver of HSA 1.14",
-        "gfx9999 (AMDGPU), 3.0 GiB of memory, driver of HSA 1.14",
+        "Instinct (AMDGPU gfx90a), 1.0 GiB of memory, HSA driver 1.14",
+        "AMDGPU, 3.0 GiB of memory, HSA driver 1.14",
+        "gfx9999 (AMDGPU), 3.0 GiB of memory, HSA driver 1.14",
     ];
     assert_eq!(shown, expected);
     unsafe extern "C" fn fail(_: EachAgent, _: *mut c_void) -> c_int {

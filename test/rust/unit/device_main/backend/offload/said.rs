@@ -19,9 +19,15 @@ fn errors_become_one_line() {
 
 #[test]
 fn lines_of_all_releases_are_known() {
-    let known =
-        ["Libomptarget error: a", "omptarget fatal error 1: a", "PluginInterface error: a", "AMDGPU fatal error 1:a"];
+    let known = [
+        "Libomptarget error: a",
+        "omptarget fatal error 1: a",
+        "PluginInterface error: a",
+        "AMDGPU fatal error 1:a",
+        "OFFLOAD ERROR: a",
+    ];
     assert!(known.iter().all(|line| is_error(line.as_bytes()) && errors_in(line) == "; libomptarget says: a"));
-    let others = ["Libomptarget device 0 info: error", "my CUDA error: a", "error: a", "CUDA errors: a"];
+    let others =
+        ["Libomptarget device 0 info: error", "my CUDA error: a", "error: a", "CUDA errors: a", "CUDA fatal error a"];
     assert!(!others.iter().any(|line| is_error(line.as_bytes())));
 }
