@@ -55,9 +55,10 @@ pub(super) fn count(job: &Job, device: &Path, hosts: &mut [Host]) -> Result<Opti
         return Ok(None);
     }
     let arguments = ["--accelerators".into()].into_iter().chain(names.iter().map(OsString::from));
-    // By srun, this host's may be another's. Like the job itself, the question may have to wait for an allocation.
-    let job = Some(job).filter(|job| !hosts.is_empty() || job.kind == LauncherKind::Srun);
-    let (text, end) = query::ask(job, &names, device, arguments.collect(), None)?;
+    // By srun, the job's host may be another one; and like the job itself, the question may wait for an allocation.
+    let is_srun = job.kind == LauncherKind::Srun;
+    let job = Some(job).filter(|_| is_srun || !hosts.is_empty());
+    let (text, end) = query::ask(job, &names, device, arguments.collect(), (!is_srun).then_some(query::LIMIT))?;
     let uncounted = |host: String| {
         Error::new(format!(
             "the accelerators of {host} can't be counted: {end}; say how many devices it should have (-n, --hosts), or see \

@@ -6,10 +6,6 @@ use crate::base::Result;
 use crate::base::target::Target;
 use crate::wire::check;
 use std::ffi::OsString;
-use std::time::Duration;
-
-/// How long a host may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Prints a line for each requirement; true if all are met.
 pub(super) fn run(plan: &Plan) -> Result<bool> {
@@ -48,7 +44,9 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
 
     let arguments: Vec<OsString> =
         ["--check"].into_iter().chain(libraries.iter().map(String::as_str)).map(OsString::from).collect();
-    let ask = |hosts: &[String]| query::ask(Some(&plan.job), hosts, &plan.build.device, arguments.clone(), Some(LIMIT));
+    let ask = |hosts: &[String]| {
+        query::ask(Some(&plan.job), hosts, &plan.build.device, arguments.clone(), Some(query::LIMIT))
+    };
     // The devices are on the named hosts, if there are any.
     let images = if plan.hosts.is_empty() { plan.regions.images.as_slice() } else { &[] };
     let ours = report_host(&mut report, "this host", &ask(&[])?, (None, images));

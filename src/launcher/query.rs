@@ -11,6 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+/// How long the hosts may take to answer.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+
 /// How long their output may come after the launcher has exited.
 const REST: Duration = Duration::from_secs(2);
 
