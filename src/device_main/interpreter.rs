@@ -160,8 +160,8 @@ impl<B: Backend> Interpreter<B> {
         }
     }
 
-    /// What a libomptarget in this process has printed of errors explains the message's failure. If there is none, the
-    /// program gets it as it is.
+    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If the
+    /// message has not failed, they go to the program as they are.
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
         let Parts { host, output, .. } = &*self.parts;
@@ -312,8 +312,8 @@ impl<B: Backend> Interpreter<B> {
         (bytes, work)
     }
 
-    /// Makes a copy of so many bytes to, from or within an accelerator. That may take long, and may end in a fault, like a
-    /// kernel. If there is no result, the message has failed.
+    /// Copies `bytes` bytes to, from or within an accelerator. That may take long and may fault, as a kernel may. Without a
+    /// result, the message has failed.
     fn attempt<R>(
         &self,
         me: &mut Me,

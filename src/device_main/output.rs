@@ -251,7 +251,7 @@ impl Sink {
         self.file.metadata().is_ok_and(|m| m.len() > self.taken)
     }
 
-    /// Appends output; false if there is none.
+    /// Appends output. Returns false if there was none.
     fn take(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
         if let Some(filter) = self.filter.as_mut().filter(|filter| !filter.released.is_empty()) {

@@ -74,7 +74,8 @@ pub fn refuse(at: *const c_void, function: &'static str, why: &'static str) {
     }
 }
 
-/// The function of that name behind the executable's own, which `cache` keeps. Ends the process if there is none.
+/// The library function that the executable's own function of this name replaces; `cache` keeps it. Ends the process if no
+/// library has it.
 #[inline]
 pub fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     match cache.load(Ordering::Relaxed) {

@@ -50,7 +50,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// The accelerators that devices may be: those of CUDA, or AMD's if there are none.
+/// The accelerators that devices use: NVIDIA's or, without any, AMD's.
 pub(crate) fn all() -> Vec<Gpu> {
     let cuda = cuda();
     if cuda.is_empty() { amd() } else { cuda }

@@ -39,8 +39,8 @@ pub(crate) fn is_error(line: &[u8]) -> bool {
     SPEAKERS.iter().any(is_of)
 }
 
-/// Lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …`, `"PluginInterface" error: …`, in one line that
-/// is to be appended to another; empty if there are none.
+/// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` to one, to
+/// append to an error message. Empty without such lines.
 pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
         let (source, what) = line.split_once("error").or_else(|| line.split_once("ERROR"))?;
