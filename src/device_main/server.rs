@@ -155,10 +155,11 @@ impl<B: Backend> Server<B> {
         let mut rest = Commands::resume(&work.message, work.position);
         while let Some(command) = rest.take()? {
             match command {
-                Command::Start { at, len } if self.interpreter.is_unused() => {
+                Command::Start { at, len, shared } if self.interpreter.is_unused() => {
                     // SAFETY: only messages of queues use the arena. None has arrived, and none can arrive now:
                     // this thread holds the inbox.
-                    outcome = unsafe { backend.start(at, len) };
+                    let started = unsafe { backend.start(at, len, shared) };
+                    outcome = started.and_then(|()| backend.read(at, size_of::<u64>(), &mut work.reply));
                 }
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
                 Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),

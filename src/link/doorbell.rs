@@ -2,32 +2,24 @@
 //! Doorbells: how processes of one node wake each other. MPI can only be polled, so a process that has polled in
 //! vain for long sleeps on its own doorbell, and whatever sends to it rings.
 //!
-//! A doorbell is a page of a memfd. Its owner publishes descriptor and nonce in its [`crate::wire::hello::Hello`];
-//! other processes open the file through `/proc`. If they cannot, and between nodes, sleeps are timed instead.
+//! A doorbell is a page of a shared file. Its owner publishes descriptor and nonce in its [`crate::wire::hello::Hello`].
+//! Between processes that can't share it, and between nodes, sleeps are timed instead.
 //!
 //! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if nothing has rung since. A
 //! sender sends before it looks for sleepers.
 
 use super::sleepers::Sleepers;
-use crate::base::{Error, Result};
-use crate::sys::{node, process};
+use crate::base::Result;
+use crate::sys::{node, process, shared_file};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::event::Timespec;
-use rustix::fs::{SealFlags, fcntl_add_seals};
-use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
-use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The name of the memfd, and how `/proc` shows it.
-const NAME: &CStr = c"omptarget-mpi-doorbell";
-const LINK: &[u8] = b"/memfd:omptarget-mpi-doorbell";
-
-/// The contents of the page. The file starts as zeros.
+/// The contents of the page, at first zeros behind the nonce.
 #[repr(C)]
 struct Shared {
     nonce: AtomicU64,
@@ -49,16 +41,8 @@ pub struct Doorbell {
 impl Doorbell {
     /// Creates this process's doorbell.
     pub fn new() -> Result<Doorbell> {
-        let file = node::memfd(NAME, libc::MFD_ALLOW_SEALING)?;
-        file.set_len(u64::from(node::page_size()))?;
-        // Processes that map it rely on its size.
-        let _ = fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL);
-        let doorbell = Doorbell::map(file, std::process::id())?;
-        let mut nonce = [0u8; 8];
-        // If this fails, the nonce is zero.
-        let _ = getrandom(&mut nonce, GetRandomFlags::empty());
-        doorbell.shared().nonce.store(u64::from_ne_bytes(nonce), Ordering::Relaxed);
-        Ok(doorbell)
+        let (file, _) = shared_file::create(node::page_size().into())?;
+        Doorbell::map(file, std::process::id())
     }
 
     /// Opens the doorbell of another process of this node.
@@ -66,22 +50,8 @@ impl Doorbell {
     /// # Errors
     /// The file is out of reach, or the numbers mean something else here (containers).
     pub fn of(pid: u32, descriptor: u32, nonce: u64) -> Result<Doorbell> {
-        // Through any thread: the main thread shows no files after its `pthread_exit`.
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(|thread| Some(thread.ok()?.path()));
-        let mut paths = threads.map(|thread| thread.join(format!("fd/{descriptor}")));
-        // Check the link before opening it: a wrong number may stand for any file.
-        let is_bell = |path: &PathBuf| {
-            std::fs::read_link(path).is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(LINK))
-        };
-        let path = paths.find(is_bell).ok_or_else(no_bell)?;
-        let file = File::options().read(true).write(true).open(path)?;
-        if file.metadata()?.len() != u64::from(node::page_size()) {
-            return Err(no_bell());
-        }
+        let file = shared_file::open((pid, descriptor, nonce), node::page_size().into())?;
         let doorbell = Doorbell::map(file, pid)?;
-        if doorbell.shared().nonce.load(Ordering::Relaxed) != nonce {
-            return Err(Error::new("it is another doorbell"));
-        }
         doorbell.shared().ringers.fetch_add(1, Ordering::Relaxed);
         Ok(Doorbell { handle: process::handle(pid as i32), ..doorbell })
     }
@@ -149,11 +119,6 @@ impl Doorbell {
         };
         self.shared().sleepers.sleep(announced, wait);
     }
-}
-
-#[cold]
-fn no_bell() -> Error {
-    Error::new("it has no doorbell")
 }
 
 /// The doorbells of a process: its own, and those of the ranks that it sends to.

@@ -80,6 +80,11 @@ impl Batch {
         self.gives_nothing
     }
 
+    /// The program gets something from this use of the queue, though not in a reply.
+    pub(crate) fn gives_something(&mut self) {
+        self.gives_nothing = false;
+    }
+
     /// Orders the message behind another one that nobody waits for.
     pub(crate) fn wait_for_unawaited(&mut self, seq: u64) {
         Writer(&mut self.message).push(Command::Wait { seq });

@@ -4,6 +4,7 @@
 use super::address_map::AddressMap;
 use super::engine::Engine;
 use super::image::Images;
+use super::near::{self, Near, SharedPart};
 use super::port::Port;
 use super::queue::Queue;
 use super::queues::Queues;
@@ -12,6 +13,7 @@ use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
 use crate::base::target::Executor;
 use crate::base::{Error, Result};
+use crate::debug;
 use crate::sys::node;
 use crate::wire::PROTOCOL;
 use crate::wire::command::Command;
@@ -34,26 +36,21 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A device whose arena was mapped at `range`, by a message of the queue `control`.
+    /// A device whose arena was mapped at `range`, by a message of the queue `control`, with its beginning `shared`.
     pub(crate) fn new(
         number: usize,
         (hello, executor): (Hello, Executor),
         engine: Arc<Engine>,
         addresses: Arc<AddressMap>,
-        range: Range<u64>,
+        (range, shared): (Range<u64>, Option<SharedPart>),
         control: Arc<Queue>,
     ) -> Device {
+        let is_near = near::is_near(&engine, number, &hello);
+        let near = if is_near { Near::new(hello.pid as i32, range.start, shared) } else { Near::default() };
+        debug!("{}: memory {}", engine.port(number).name, near);
         let queues = Arc::new(Queues::new(engine, number));
-        let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu;
-        let process = is_plain.then_some(hello.pid);
-        let memory = Memory::new(
-            queues.clone(),
-            addresses.clone(),
-            range,
-            control.clone(),
-            process,
-            hello.backend == Backend::Offload,
-        );
+        let is_accelerator = hello.backend == Backend::Offload;
+        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), near, is_accelerator);
         let images = Images::new(queues.clone(), addresses);
         Device { hello, executor, number, queues, memory, images, control }
     }

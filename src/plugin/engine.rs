@@ -4,6 +4,7 @@
 use super::batch::Batch;
 use super::connection::{Connection, Part};
 use super::heartbeat::Heartbeat;
+use super::near::Late;
 use super::port::{Port, Ports};
 use super::queue::{CONTROL, Event, Open, Position, Queue};
 use super::queue_trace::Tracing;
@@ -14,6 +15,7 @@ use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::{Link, Progress};
+use crate::wire::INLINE_MAX;
 use crate::wire::command::{COMMAND_MAX, Command};
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -69,8 +71,8 @@ impl Engine {
         self.connection.send(queue, open, queue, None)
     }
 
-    /// The batch of a queue, with room for a command of this length and for its part of the reply. If
-    /// there is no room, sends what was collected first.
+    /// The batch of a queue, with room for a command of this length and for its part of the reply, 0 unless it reads.
+    /// If there is no room, sends what was collected first.
     #[inline]
     pub(crate) fn reserve<'a>(
         &self,
@@ -79,11 +81,28 @@ impl Engine {
         command: usize,
         reply: usize,
     ) -> Result<&'a mut Batch> {
+        if reply == 0 && !open.late.is_empty() {
+            self.read_late(queue, open)?;
+        }
         self.make_room(queue, open, command, reply)?;
         if self.port(queue.port()).unawaited.added() != open.seen && queue.id != CONTROL {
             self.order_behind_unawaited(queue, open, (command, reply))?;
         }
         Ok(open.batch())
+    }
+
+    /// Adds the late copies of a queue to what it collects: something comes after them.
+    #[cold]
+    fn read_late(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
+        for Late { device, to, .. } in std::mem::take(&mut open.late) {
+            for at in (0..to.len).step_by(INLINE_MAX) {
+                let len = (to.len - at).min(INLINE_MAX);
+                let batch = self.reserve(queue, open, COMMAND_MAX, len)?;
+                batch.push(Command::Read { from: device + at as u64, len: len as u32 });
+                batch.read_into(to.at.wrapping_add(at), len);
+            }
+        }
+        Ok(())
     }
 
     /// Orders what a queue collects from here on behind the messages that nobody waits for.
@@ -152,9 +171,30 @@ impl Engine {
                     self.connection.check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
+                Position::Late { queue, .. } if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
+                Position::Late { queue, use_ } => return self.finish_late(&queue, use_).map(|()| None),
                 Position::Sent { port, seq } if self.port(port).is_complete(seq) => return Ok(None),
                 Position::Sent { port, seq } => return Ok(Some((port, seq))),
             }
+        }
+    }
+
+    /// Waits for the late copies of a queue in one of its uses: the device does not know of them.
+    #[cold]
+    fn finish_late(&self, queue: &Arc<Queue>, use_: u64) -> Result<()> {
+        loop {
+            let mut open = queue.open();
+            if !queue.is_in(use_) {
+                return Ok(());
+            }
+            self.connection.check_alive(queue.port())?;
+            self.flush(queue, &mut open)?;
+            if queue.pending.is_idle() {
+                queue.copy_late(&mut open);
+                return Ok(());
+            }
+            drop(open);
+            self.wait_until(None, &|| queue.pending.is_idle() || !queue.is_in(use_))?;
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod image;
 mod late_aborts;
 pub(crate) mod libraries;
 pub(crate) mod lifecycle;
+mod near;
 mod pending;
 pub(crate) mod port;
 mod progress_lock;
@@ -150,8 +151,7 @@ impl Plugin {
     /// # Safety
     /// Both ranges are valid.
     unsafe fn copy_here(&self, queue: &Arc<Queue>, to: *mut u8, from: *const u8, len: u64) -> Result<()> {
-        self.devices[queue.port()].queues.flush(queue)?;
-        self.engine.wait(queue)?;
+        self.devices[queue.port()].queues.complete(queue)?;
         // SAFETY: the caller's promise; they may overlap.
         unsafe { std::ptr::copy(from, to, len as usize) };
         Ok(())
@@ -164,8 +164,7 @@ impl Plugin {
             return source.memory.exchange(queue, from, &target.memory, to, size);
         }
         // The queue is the receiver's: its earlier operations must be complete first.
-        target.queues.flush(queue)?;
-        self.engine.wait(queue)?;
+        target.queues.complete(queue)?;
         let own = source.queues.queue();
         let started = source.memory.exchange(&own, from, &target.memory, to, size);
         source.queues.synchronize(own).and(started)

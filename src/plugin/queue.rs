@@ -2,6 +2,7 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::batch::Batch;
+use super::near::Late;
 use super::pending::Pending;
 use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
@@ -38,6 +39,8 @@ pub(crate) struct Queue {
     pub(super) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
+    /// How often it was used.
+    uses: AtomicU64,
 }
 
 /// The end of a queue: what it collects now, and what it has sent.
@@ -50,6 +53,8 @@ pub(crate) struct Open {
     pub(super) last: u64,
     /// How many of the messages that nobody waits for this queue is ordered behind.
     pub(super) seen: u64,
+    /// Copies to the program that nothing in this queue comes after yet.
+    pub(super) late: Vec<Late>,
     /// The queues that receive its copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
     pub(super) trace: QueueTrace,
@@ -94,10 +99,11 @@ impl Open {
         })
     }
 
-    /// Clears all but the trace before the queue is reused; keeps the memory of its lists.
-    pub(crate) fn reset(&mut self) {
+    /// Clears all but the trace; keeps the memory of its lists.
+    fn reset(&mut self) {
         self.batch.reset();
         self.events.clear();
+        self.late.clear();
         self.receivers.clear();
         self.last = 0;
     }
@@ -130,6 +136,7 @@ impl Queue {
             waited_long: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            uses: AtomicU64::new(0),
         })
     }
 
@@ -149,6 +156,25 @@ impl Queue {
         self.open.lock_as()
     }
 
+    /// Clears what is left of this use of the queue, whose end is `open`.
+    pub(crate) fn end_use(&self, open: &mut Open) {
+        open.reset();
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if the queue is in its use of this number.
+    pub(crate) fn is_in(&self, use_: u64) -> bool {
+        self.uses.load(Ordering::Relaxed) == use_
+    }
+
+    /// Makes the late copies of this queue, whose end is `open`, and which is idle.
+    pub(crate) fn copy_late(&self, open: &mut Open) {
+        if !self.has_failed() {
+            open.late.iter().for_each(Late::copy);
+        }
+        open.late.clear();
+    }
+
     /// Stores a failure, unless one with a text is stored already.
     #[cold]
     pub(crate) fn fail(&self, error: Error) {
@@ -160,10 +186,14 @@ impl Queue {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     /// Takes the first failure since the last call.
     #[inline]
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        if !self.failed.load(Ordering::Relaxed) {
+        if !self.has_failed() {
             return None;
         }
         self.failed.store(false, Ordering::Relaxed);
@@ -196,6 +226,8 @@ pub(crate) enum Position {
     Open(Arc<Queue>),
     /// At the end of this message of this port.
     Sent { port: usize, seq: u64 },
+    /// Behind the late copies of this queue, in its use of this number.
+    Late { queue: Arc<Queue>, use_: u64 },
 }
 
 impl Event {
@@ -203,7 +235,9 @@ impl Event {
     pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
         let open = &mut *queue.open.lock();
         let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.position.lock() = if !open.batch.is_empty() {
+        *self.position.lock() = if !open.late.is_empty() {
+            Position::Late { queue: queue.clone(), use_: queue.uses.load(Ordering::Relaxed) }
+        } else if !open.batch.is_empty() {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
         } else if open.last != 0 {

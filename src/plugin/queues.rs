@@ -67,7 +67,7 @@ impl Queues {
         if open.trace.is_long() {
             self.trace.lock().take(queue.id, &mut open.trace, self.engine.tracing().events);
         }
-        open.reset();
+        queue.end_use(&mut open);
         drop(open);
         self.idle.lock().push(queue);
     }
@@ -149,6 +149,14 @@ impl Queues {
         self.engine.flush(queue, &mut queue.open())
     }
 
+    /// Sends what was collected and waits until all of it is complete; the queue stays in use, as does its failure.
+    pub(crate) fn complete(&self, queue: &Arc<Queue>) -> Result<()> {
+        self.flush(queue)?;
+        self.engine.wait(queue)?;
+        queue.copy_late(&mut queue.open());
+        Ok(())
+    }
+
     /// Sends what was collected, waits until all of it is complete, and releases the queue, whatever
     /// the result. Returns the first failure of anything in the queue.
     pub(crate) fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
@@ -168,7 +176,7 @@ impl Queues {
         let since = self.engine.tracing().on.then(clock::now);
         let waited = sent.and_then(|unawaited| match unawaited {
             Some(last) => self.engine.leave_unawaited(queue, last),
-            None => self.engine.wait(queue),
+            None => self.engine.wait(queue).inspect(|()| queue.copy_late(&mut queue.open())),
         });
         if let Some(since) = since {
             self.note_wait(queue, (since, clock::now()), true);
@@ -194,6 +202,8 @@ impl Queues {
         } else if !self.engine.is_done(queue) {
             self.engine.note_idle_poll();
             return Ok(false);
+        } else {
+            queue.copy_late(&mut queue.open());
         }
         if self.engine.tracing().on {
             let now = clock::now();

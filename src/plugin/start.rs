@@ -7,6 +7,7 @@ use super::arena::LARGE_PAGE;
 use super::device::Device;
 use super::engine::Engine;
 use super::libraries;
+use super::near::{self, Offer, SharedPart};
 use super::port::Port;
 use super::queue::Queue;
 use super::queue_trace::Tracing;
@@ -202,7 +203,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     (0..of_devices.len()).try_for_each(|n| engine.connection.unified.check_device(n))?;
     let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
     let libraries = runtime_libraries();
-    let (mut addresses, controls) = map_arenas(&engine, &capacities, &is_accelerator, &libraries)?;
+    let (mut addresses, controls, shared) = map_arenas(&engine, &capacities, &of_devices, &libraries)?;
     let mut arenas: Vec<Range<u64>> =
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
     let mut executors: Vec<Executor> = of_devices.iter().map(|h| Executor::of_machine(h.processor.machine)).collect();
@@ -216,11 +217,11 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     )?;
     let addresses = Arc::new(addresses);
     engine.connection.set_addresses(addresses.clone());
-    let parts = of_devices.into_iter().zip(executors).zip(controls).zip(arenas);
-    let devices = parts.enumerate().map(|(n, (((h, executor), control), arena))| {
+    let parts = of_devices.into_iter().zip(executors).zip(controls).zip(arenas.into_iter().zip(shared));
+    let devices = parts.enumerate().map(|(n, (((h, executor), control), (arena, shared)))| {
         let len = arena.end - arena.start;
         debug!("{}: {}, cores {}, {len} bytes", engine.port(n).name, h.mpi, ranges(&h.cores));
-        Device::new(n, (h, executor), engine.clone(), addresses.clone(), arena, control)
+        Device::new(n, (h, executor), engine.clone(), addresses.clone(), (arena, shared), control)
     });
     let devices: Vec<Device> = devices.collect();
     let host = &hellos[rank];
@@ -284,27 +285,33 @@ fn runtime_libraries() -> Vec<u8> {
 
 /// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The same message
 /// lists libraries that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
-/// takes longer to load than everything else.
+/// takes longer to load than everything else. Returns also what each device shares of its arena.
 fn map_arenas(
     engine: &Engine,
     capacities: &[u64],
-    is_accelerator: &[bool],
+    devices: &[Hello],
     libraries: &[u8],
-) -> Result<(AddressMap, Vec<Arc<Queue>>)> {
+) -> Result<(AddressMap, Vec<Arc<Queue>>, Vec<Option<SharedPart>>)> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let [input, output, errors] = node::streams();
+    let offer = |n: usize| Offer::new(capacities[n]).inspect_err(|e| debug!("no shared memory: {e}")).ok();
+    let offers: Vec<Option<Offer>> =
+        devices.iter().enumerate().map(|(n, h)| offer(n).filter(|_| near::is_near(engine, n, h))).collect();
     let mut last = Error::new("no addresses");
     for attempt in 0..address_map::ARENAS_TRIES {
         let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
         let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
         let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
-        for (n, queue) in controls.iter().enumerate().filter(|(n, _)| !is_accelerator[*n]) {
+        let mut beginnings = vec![[0; 8]; devices.len()];
+        for (n, queue) in controls.iter().enumerate().filter(|(n, _)| devices[*n].backend == Backend::Cpu) {
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
-                batch.push(Command::Start { at, len });
+                let shared = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
+                batch.push(Command::Start { at, len, shared });
                 batch.push(Command::Streams { input, output, errors });
                 batch.push(Command::Preload { libraries: Bytes(libraries) });
+                batch.read_into(beginnings[n].as_mut_ptr(), size_of::<u64>());
             })?;
         }
         let mut failure = None;
@@ -312,10 +319,13 @@ fn map_arenas(
             engine.wait(queue)?;
             failure = queue.take_failure().or(failure);
         }
-        match failure {
-            None => return Ok((addresses, controls)),
-            Some(e) => last = e,
-        }
+        let Some(e) = failure else {
+            let places = (0..devices.len()).map(|n| (addresses.arena(n), u64::from_ne_bytes(beginnings[n])));
+            let shared = offers.into_iter().zip(places).map(|(offer, (at, first))| offer?.accepted(at, first));
+            let shared = shared.collect();
+            return Ok((addresses, controls, shared));
+        };
+        last = e;
     }
     Err(last.context(
         "no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY say how many there are)",

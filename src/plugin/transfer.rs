@@ -4,6 +4,7 @@
 use super::address_map::AddressMap;
 use super::arena::Arena;
 use super::batch::ExtraParts;
+use super::near::{Access, Near};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
@@ -11,51 +12,35 @@ use crate::base::limits::{INLINE_FAR_MAX, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
-use crate::sys::process::{read_memory, write_memory};
 use crate::wire::command::{COMMAND_MAX, Command};
 use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Sizes of the copies to a device, and from one, that this process makes itself where it can: smaller ones cost less
-/// in a message, which is sent anyway; MPI is as fast for larger ones, and the device touches its memory first (NUMA).
-const DIRECT: Range<u64> = (8 << 10) + 1..(64 << 10) + 1;
 
 pub(crate) struct Memory {
     queues: Arc<Queues>,
     addresses: Arc<AddressMap>,
     range: Range<u64>,
     control: Arc<Queue>,
-    /// The process whose memory it is, if that is on this node and the system lets this process access its memory.
-    neighbour: Option<i32>,
+    /// What this process can access by itself.
+    near: Near,
     /// Bytes of the largest bulk transfer.
     piece: u64,
 }
 
 impl Memory {
-    /// The memory of a device whose arena was mapped at `range`; by `process`, unless it has several or an
-    /// `is_accelerator`.
+    /// The memory of a device whose arena was mapped at `range`.
     pub(crate) fn new(
         queues: Arc<Queues>,
         addresses: Arc<AddressMap>,
         range: Range<u64>,
         control: Arc<Queue>,
-        process: Option<u32>,
+        near: Near,
         is_accelerator: bool,
     ) -> Self {
         *queues.port().arena.lock() = Arena::new(range.clone());
-        // Another node may have a process of that number.
-        let is_here = queues.engine.connection.link.doorbells().sees_running(queues.port().rank);
-        // Devices report the copies in traces and statistics that they have made.
-        let may = is_here && !queues.engine.tracing().on;
-        let process = process.filter(|_| may).and_then(|pid| i32::try_from(pid).ok());
-        let mut byte = 0;
-        // SAFETY: the byte is writable.
-        let is_readable = |&pid: &i32| unsafe { read_memory(pid, range.start, &mut byte, 1) == 1 };
-        let neighbour = process.filter(is_readable);
-        debug!("{}: memory {} reach", queues.port().name, if neighbour.is_some() { "within" } else { "out of" });
         let piece = if is_accelerator { STAGED } else { u64::MAX };
-        Self { queues, addresses, range, control, neighbour, piece }
+        Self { queues, addresses, range, control, near, piece }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -111,20 +96,34 @@ impl Memory {
         (self.range.start <= at && end <= self.range.end) || self.addresses.in_image(self.queues.number, at..end)
     }
 
-    /// The process whose memory it is, if this process may access that now as a part of `queue`: no operation is under
-    /// way that this would have to follow.
-    fn direct(&self, queue: &Queue) -> Option<i32> {
-        let neighbour = self.neighbour?;
+    /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible and faster than a
+    /// message: no operation is under way that this would have to follow.
+    fn direct(&self, queue: &Queue, at: u64, len: u64) -> Option<Access> {
+        let access = self.near.access(at, len)?;
         let (port, doorbells) = (self.queues.port(), self.queues.engine.connection.link.doorbells());
-        let is_empty = queue.open().batch().is_empty();
+        let open = &mut *queue.open();
+        let is_empty = open.batch().is_empty() && open.late.is_empty();
         let is_settled = is_empty
             && queue.pending.is_idle()
             // It discards what this memory was before.
             && self.control.pending.is_idle()
             && port.unawaited.is_empty(|seq| port.is_complete(seq))
             && !port.has_failed_unseen();
-        // Once it has ended, its number may stand for another process.
-        (is_settled && !doorbells.sees_ended(port.rank)).then_some(neighbour)
+        // Once the device has ended, its number may stand for another process.
+        let is_its = || matches!(access, Access::Mapped(_)) || !doorbells.sees_ended(port.rank);
+        (is_settled && is_its()).then_some(access)
+    }
+
+    /// Leaves a copy to the program until `queue`, which has collected something, is idle; false if that is not possible.
+    fn leave(&self, queue: &Queue, device: u64, to: *mut u8, size: u64) -> bool {
+        let Some(late) = self.near.late(device, to, size) else { return false };
+        let open = &mut *queue.open();
+        let is_ordered = !open.batch().is_empty() && open.seen == self.queues.port().unawaited.added();
+        if is_ordered {
+            open.batch().gives_something();
+            open.late.push(late);
+        }
+        is_ordered
     }
 
     /// Copies from the program's memory to the device, as a part of `queue`.
@@ -177,20 +176,20 @@ impl Memory {
             let what = if to_device { "write to" } else { "read from" };
             return self.copy_unknown(queue, what, device, size, piece);
         }
-        if DIRECT.contains(&size)
-            && let Some(pid) = self.direct(queue)
-        {
-            let len = size as usize;
-            let copied = if to_device {
-                // SAFETY: the caller's promise.
-                write_memory(pid, device, unsafe { std::slice::from_raw_parts(host, len) })
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { read_memory(pid, device, host, len) }
+        if let Some(access) = self.direct(queue, device, size) {
+            // SAFETY: the caller's promise.
+            let copied = unsafe {
+                match to_device {
+                    true => access.write(std::slice::from_raw_parts(host, size as usize)),
+                    false => access.read(host, size as usize),
+                }
             };
-            if copied == len as isize {
+            if copied {
                 return Ok(());
             }
+        }
+        if !to_device && self.leave(queue, device, host, size) {
+            return Ok(());
         }
         let engine = &self.queues.engine;
         let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
@@ -278,8 +277,7 @@ impl Memory {
             )));
         }
         let engine = &self.queues.engine;
-        self.queues.flush(after)?;
-        engine.wait(after)?;
+        self.queues.complete(after)?;
         let queue = self.queues.queue();
         let copied = (0..size).step_by(INLINE_MAX).try_for_each(|done| {
             let len = (size - done).min(INLINE_MAX as u64);
@@ -325,13 +323,10 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if size < DIRECT.end
-            && let (Some(source), Some(target)) = (self.direct(queue), other.direct(queue))
-        {
+        if let (Some(source), Some(target)) = (self.direct(queue, from, size), other.direct(queue, to, size)) {
             let mut bytes = vec![0; size as usize];
             // SAFETY: the vector has `size` bytes.
-            let read = unsafe { read_memory(source, from, bytes.as_mut_ptr(), bytes.len()) };
-            if read == size as isize && write_memory(target, to, &bytes) == read {
+            if unsafe { source.read(bytes.as_mut_ptr(), bytes.len()) } && target.write(&bytes) {
                 return Ok(());
             }
         }

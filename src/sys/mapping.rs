@@ -44,6 +44,17 @@ fn map(at: u64, len: u64, protection: i32, (kind, file, offset): (i32, i32, u64)
     Ok(())
 }
 
+/// Maps the first `len` bytes of a file, shared, in place of what is mapped there.
+///
+/// # Safety
+/// The range was mapped as a part of private memory, and nothing uses it.
+pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
+    let (flags, protection) = (libc::MAP_SHARED | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: the caller's promise.
+    let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file.as_raw_fd(), 0) };
+    if got == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
 /// True if something is mapped at each of these pages.
 pub(crate) fn is_mapped(pages: &Range<u64>) -> bool {
     // SAFETY: with this flag it only looks at what is mapped.

@@ -10,4 +10,5 @@ pub(crate) mod mapping;
 pub mod node;
 pub mod process;
 pub(crate) mod programs;
+pub(crate) mod shared_file;
 pub(crate) mod tcp_liveness;

@@ -68,8 +68,9 @@ wire_format! {
         Wait { seq: u64 } = 7,
         /// Returns unused memory to the system; done on receipt.
         Discard { at: u64, len: u64 } = 8,
-        /// Maps the arena at this address.
-        Start { at: u64, len: u64 } = 9,
+        /// Maps the arena at this address, with the shared file as its beginning if the device can open that. The reply
+        /// carries the arena's first 8 bytes.
+        Start { at: u64, len: u64, shared: SharedFile } = 9,
         /// Receives an image as bulk data, one transfer for each of its `parts` with tags from `tag`
         /// on. Passes each part on as soon as it arrives, to up to two more devices by rank and first
         /// tag. The last `libraries` of the `len` bytes, but not all of them, list the host's libraries.
@@ -119,6 +120,21 @@ wire_format! {
         Taken = 30,
         /// The answer to any of these: there is no such thing, or regions may not use it.
         Refuse { why: Bytes<'a> } = 29,
+    }
+}
+
+wire_format! {
+    /// A file that the program shares with a device of its node, see `sys::shared_file`; none if its length is 0.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SharedFile {
+        /// The program's process.
+        pub pid: u32,
+        /// The file's descriptor there.
+        pub descriptor: u32,
+        /// The random number that the file begins with.
+        pub nonce: u64,
+        /// Bytes.
+        pub len: u64,
     }
 }
 

@@ -39,7 +39,7 @@ use crate::plugin::queue_trace::Tracing;
 use crate::plugin::shutdown;
 use crate::plugin::unified::Unified;
 use crate::wire::INLINE_MAX;
-use crate::wire::command::{Command, Shape};
+use crate::wire::command::{Command, Shape, SharedFile};
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -547,8 +547,12 @@ impl JobOf {
         // Not the arenas' addresses, which the program's own process would reserve.
         let addresses = Arc::new(AddressMap::at(0x5000_0000_0000 + (job << 16), 4096, devices)?);
         let controls: Vec<_> = (0..devices).map(Queue::control).collect();
+        let mut beginnings = vec![[0; 8]; devices];
         for (n, queue) in controls.iter().enumerate() {
-            engine.connection.control(queue, |batch| batch.push(Command::Start { at: arena(n).start, len: ARENA }))?;
+            engine.connection.control(queue, |batch| {
+                batch.push(Command::Start { at: arena(n).start, len: ARENA, shared: SharedFile::default() });
+                batch.read_into(beginnings[n].as_mut_ptr(), beginnings[n].len());
+            })?;
         }
         for queue in &controls {
             engine.wait(queue)?;
@@ -564,7 +568,7 @@ impl JobOf {
                 (hello, Executor::of_machine(Target::HOST.machine)),
                 engine.clone(),
                 addresses.clone(),
-                arena(n),
+                (arena(n), None),
                 control.clone(),
             );
             // The kernels are functions of this process.

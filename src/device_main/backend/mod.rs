@@ -15,7 +15,7 @@ use super::home::Home;
 use super::pending_image::PendingImage;
 use crate::base::target::Target;
 use crate::base::{Error, Result};
-use crate::wire::command::Shape;
+use crate::wire::command::{Shape, SharedFile};
 use crate::wire::record::Kind;
 use crate::wire::reply::Failure;
 use std::ops::Range;
@@ -120,11 +120,12 @@ pub(crate) struct Exchange {
 
 /// Owns memory, loads images, runs kernels. Several threads call it at once.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Maps the arena at an address range that the host's side chose. Without success there is no arena.
+    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file it is the beginning of
+    /// the arena if that is possible: the host's side finds out. Without success there is no arena.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
-    unsafe fn start(&self, at: u64, len: u64) -> Result<()>;
+    unsafe fn start(&self, at: u64, len: u64, shared: SharedFile) -> Result<()>;
 
     /// Lets kernels use the program's memory, if this backend can do that.
     fn connect(&self, _home: Arc<dyn Home>) {}

@@ -5,7 +5,9 @@
 
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result};
-use crate::sys::{mapping, node};
+use crate::debug;
+use crate::sys::{mapping, node, shared_file};
+use crate::wire::command::SharedFile;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,11 +22,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps the arena at an address that the host's side chose.
+    /// Maps the arena at an address that the host's side chose, with the shared file as its beginning if possible.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
-    pub unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
+    pub unsafe fn start(&self, at: u64, len: u64, shared: SharedFile) -> Result<()> {
         if len == 0 || at.checked_add(len).is_none() {
             return Err(Error::new("the arena has no size"));
         }
@@ -40,6 +42,12 @@ impl Memory {
         // between processes. If this fails, pages stay small.
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE) };
+        if (1..=len).contains(&shared.len) {
+            let file = shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len);
+            // SAFETY: this is a part of what was just mapped.
+            let mapped = file.and_then(|file| Ok(unsafe { mapping::replace(at, shared.len, &file)? }));
+            debug!("{} bytes of the arena are shared: {mapped:?}", shared.len);
+        }
         self.start.store(at, Relaxed);
         self.end.store(at + len, Relaxed);
         Ok(())
@@ -53,7 +61,7 @@ impl Memory {
     pub fn discard(&self, at: u64, len: u64) {
         let range = self.range();
         if len > 0 && range.contains(&at) && len <= range.end - at {
-            // SAFETY: the range is in the arena. If this fails, the memory stays in use.
+            // SAFETY: the range is in the arena. If this fails, the memory stays in use, as does a shared file's.
             unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_DONTNEED) };
         }
     }

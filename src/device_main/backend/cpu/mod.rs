@@ -19,6 +19,7 @@ use crate::base::{Error, Result, name};
 use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::home::{Function, Home};
 use crate::device_main::pending_image::PendingImage;
+use crate::wire::command::SharedFile;
 use image::Image;
 use memory::Memory;
 use std::collections::BTreeMap;
@@ -97,9 +98,9 @@ fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }
 }
 
 impl Backend for Cpu {
-    unsafe fn start(&self, at: u64, len: u64) -> Result<()> {
+    unsafe fn start(&self, at: u64, len: u64, shared: SharedFile) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.memory.start(at, len) }
+        unsafe { self.memory.start(at, len, shared) }
     }
 
     fn connect(&self, home: Arc<dyn Home>) {

@@ -24,7 +24,7 @@ use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
 use crate::device_main::pending_image::PendingImage;
 use crate::sys::{mapping, node};
-use crate::wire::command::{Shape, libraries};
+use crate::wire::command::{Shape, SharedFile, libraries};
 use crate::wire::reply::Failure;
 use arena::{Arena, Avoided};
 use memmap2::MmapOptions;
@@ -174,7 +174,7 @@ impl Backend for Offload {
         Ok(self)
     }
 
-    unsafe fn start(&self, _: u64, _: u64) -> Result<()> {
+    unsafe fn start(&self, _: u64, _: u64, _: SharedFile) -> Result<()> {
         Err(Error::new("the accelerator chooses where its memory is"))
     }
 

@@ -20,7 +20,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Launch { kernel: n, args: Args(&bytes[..bytes.len() / 8 * 8]), array: n.is_multiple_of(2) },
         Command::Wait { seq: n },
         Command::Discard { at: n, len: !n },
-        Command::Start { at: n, len: !n },
+        Command::Start { at: n, len: !n, shared: SharedFile { pid: 7, descriptor: 8, nonce: n, len: 9 } },
         Command::Image { image: a, rank: b, tag: a, len: n.max(1), libraries: n / 2, to: [Some((a / 2, b)), None] },
         Command::Load { image: b },
         Command::Preload { libraries: Bytes(bytes) },

@@ -8,8 +8,8 @@ fn a_new_arena_replaces_the_old_one() {
     let m = Memory::default();
     // SAFETY: nothing uses the first one.
     unsafe {
-        m.start(0x2346_0000_0000, 1 << 20).unwrap();
-        m.start(0x2345_0000_0000, 1 << 20).unwrap();
+        m.start(0x2346_0000_0000, 1 << 20, SharedFile::default()).unwrap();
+        m.start(0x2345_0000_0000, 1 << 20, SharedFile::default()).unwrap();
     }
     assert!(!m.is_plain(0x2346_0000_0000, 1) && m.is_plain(0x2345_0000_0000, 1 << 20));
 }
