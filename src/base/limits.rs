@@ -56,7 +56,7 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 // ---- host ------------------------------------------------------------------------
 
 /// Most bytes of a device's memory that a program of the same node maps, too: small data is there.
-pub const SHARED_MEMORY: u64 = limit(64 << 20, 64 << 10) as u64;
+pub const SHARED_MEMORY: u64 = limit(64 << 20, 1 << 20) as u64;
 
 /// With this many unanswered messages of one device, a further one waits a moment.
 pub const IN_FLIGHT: usize = limit(256, 2);

@@ -19,7 +19,7 @@ pub(crate) mod image;
 mod late_aborts;
 pub(crate) mod libraries;
 pub(crate) mod lifecycle;
-mod near;
+pub(crate) mod near;
 mod pending;
 pub(crate) mod port;
 mod progress_lock;

@@ -21,8 +21,8 @@ use std::os::fd::AsRawFd;
 /// Sizes of the copies by system calls: smaller ones cost less in a message, which is sent anyway; MPI is as fast for
 /// larger ones, and the device touches its memory first (NUMA).
 const BY_CALL: Range<u64> = (8 << 10) + 1..(64 << 10) + 1;
-/// Sizes of the copies by the mapping.
-const MAPPED: Range<u64> = 513..(64 << 10) + 1;
+/// The largest copy by the mapping.
+const MAPPED_MAX: u64 = 64 << 10;
 
 /// A file in memory that a device may map as the beginning of its arena.
 pub(crate) struct Offer {
@@ -139,7 +139,7 @@ impl Near {
     /// How to access these bytes, if that is faster than a message.
     #[inline]
     pub(crate) fn access(&self, at: u64, len: u64) -> Option<Access> {
-        if MAPPED.contains(&len)
+        if len <= MAPPED_MAX
             && let Some(here) = self.shared.as_ref().and_then(|shared| shared.here(at, len))
         {
             return Some(Access::Mapped(here));

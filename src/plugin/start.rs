@@ -203,7 +203,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     (0..of_devices.len()).try_for_each(|n| engine.connection.unified.check_device(n))?;
     let is_accelerator: Vec<bool> = of_devices.iter().map(|h| h.backend == Backend::Offload).collect();
     let libraries = runtime_libraries();
-    let (mut addresses, controls, shared) = map_arenas(&engine, &capacities, &of_devices, &libraries)?;
+    let Arenas { mut addresses, controls, shared } = map_arenas(&engine, &capacities, &of_devices, &libraries)?;
     let mut arenas: Vec<Range<u64>> =
         capacities.iter().enumerate().map(|(n, len)| addresses.arena(n)..addresses.arena(n) + len).collect();
     let mut executors: Vec<Executor> = of_devices.iter().map(|h| Executor::of_machine(h.processor.machine)).collect();
@@ -283,15 +283,19 @@ fn runtime_libraries() -> Vec<u8> {
     libraries
 }
 
+/// The devices' arenas as they begin, by device.
+struct Arenas {
+    addresses: AddressMap,
+    /// The queues for commands that concern a whole device.
+    controls: Vec<Arc<Queue>>,
+    /// What a device on this node shares of its arena.
+    shared: Vec<Option<SharedPart>>,
+}
+
 /// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The same message
 /// lists libraries that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
-/// takes longer to load than everything else. Returns also what each device shares of its arena.
-fn map_arenas(
-    engine: &Engine,
-    capacities: &[u64],
-    devices: &[Hello],
-    libraries: &[u8],
-) -> Result<(AddressMap, Vec<Arc<Queue>>, Vec<Option<SharedPart>>)> {
+/// takes longer to load than everything else.
+fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries: &[u8]) -> Result<Arenas> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let [input, output, errors] = node::streams();
     let offer = |n: usize| Offer::new(capacities[n]).inspect_err(|e| debug!("no shared memory: {e}")).ok();
@@ -323,7 +327,7 @@ fn map_arenas(
             let places = (0..devices.len()).map(|n| (addresses.arena(n), u64::from_ne_bytes(beginnings[n])));
             let shared = offers.into_iter().zip(places).map(|(offer, (at, first))| offer?.accepted(at, first));
             let shared = shared.collect();
-            return Ok((addresses, controls, shared));
+            return Ok(Arenas { addresses, controls, shared });
         };
         last = e;
     }

@@ -33,13 +33,14 @@ use crate::plugin::address_map::AddressMap;
 use crate::plugin::device::Device;
 use crate::plugin::distribute::Coming;
 use crate::plugin::engine::Engine;
+use crate::plugin::near::{self, Offer};
 use crate::plugin::port::Port;
 use crate::plugin::queue::{Event, Queue};
 use crate::plugin::queue_trace::Tracing;
 use crate::plugin::shutdown;
 use crate::plugin::unified::Unified;
 use crate::wire::INLINE_MAX;
-use crate::wire::command::{Command, Shape, SharedFile};
+use crate::wire::command::{Command, Shape};
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -547,10 +548,20 @@ impl JobOf {
         // Not the arenas' addresses, which the program's own process would reserve.
         let addresses = Arc::new(AddressMap::at(0x5000_0000_0000 + (job << 16), 4096, devices)?);
         let controls: Vec<_> = (0..devices).map(Queue::control).collect();
+        let hello = |n: usize| {
+            let mut hello = hello_of_this_process(Role::Device, String::new());
+            if case.workers == 0 && case.is_remote(n) {
+                hello.backend = settings::Backend::Offload;
+            }
+            hello
+        };
+        let offer = |n| (case.workers == 0 && near::is_near(&engine, n, &hello(n))).then(|| Offer::new(ARENA).unwrap());
+        let offers: Vec<_> = (0..devices).map(offer).collect();
         let mut beginnings = vec![[0; 8]; devices];
         for (n, queue) in controls.iter().enumerate() {
             engine.connection.control(queue, |batch| {
-                batch.push(Command::Start { at: arena(n).start, len: ARENA, shared: SharedFile::default() });
+                let shared = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
+                batch.push(Command::Start { at: arena(n).start, len: ARENA, shared });
                 batch.read_into(beginnings[n].as_mut_ptr(), beginnings[n].len());
             })?;
         }
@@ -558,24 +569,24 @@ impl JobOf {
             engine.wait(queue)?;
             assert_eq!(queue.take_failure(), None);
         }
-        let device = |(n, control): (usize, &Arc<Queue>)| {
-            let mut hello = hello_of_this_process(Role::Device, String::new());
-            if case.workers == 0 && case.is_remote(n) {
-                hello.backend = settings::Backend::Offload;
-            }
+        let device = |((n, control), offer): ((usize, &Arc<Queue>), Option<Offer>)| {
+            let shared = offer.map(|offer| {
+                let accepted = offer.accepted(arena(n).start, u64::from_ne_bytes(beginnings[n]));
+                accepted.expect("the device has mapped the file")
+            });
             let device = Device::new(
                 n,
-                (hello, Executor::of_machine(Target::HOST.machine)),
+                (hello(n), Executor::of_machine(Target::HOST.machine)),
                 engine.clone(),
                 addresses.clone(),
-                (arena(n), None),
+                (arena(n), shared),
                 control.clone(),
             );
             // The kernels are functions of this process.
             device.queues.set_quiet(std::iter::once(0..u64::MAX));
             device
         };
-        let all = controls.iter().enumerate().map(device).collect();
+        let all = controls.iter().enumerate().zip(offers).map(device).collect();
         let plugin = Plugin::new(engine.clone(), addresses.clone(), all, None);
         let arenas = start..start + devices as u64 * ARENA;
         Ok(JobOf { net, engine, controls, plugin, servers, arenas })

@@ -45,7 +45,7 @@ impl Memory {
         if (1..=len).contains(&shared.len) {
             let file = shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len);
             // SAFETY: this is a part of what was just mapped.
-            let mapped = file.and_then(|file| Ok(unsafe { mapping::replace(at, shared.len, &file)? }));
+            let mapped = file.and_then(|file| unsafe { mapping::replace(at, shared.len, &file) }.map_err(Error::from));
             debug!("{} bytes of the arena are shared: {mapped:?}", shared.len);
         }
         self.start.store(at, Relaxed);
