@@ -114,16 +114,14 @@ impl Memory {
         (is_settled && is_its()).then_some(access)
     }
 
-    /// Leaves a copy to the program until `queue`, which has collected something, is idle; false if that is not possible.
-    fn leave(&self, queue: &Queue, device: u64, to: *mut u8, size: u64) -> bool {
-        let Some(late) = self.near.late(device, to, size) else { return false };
+    /// Leaves a copy to the program until `queue` is idle; false if this process can't make it.
+    fn leave(&self, queue: &Arc<Queue>, device: u64, to: *mut u8, size: u64) -> Result<bool> {
+        let Some(late) = self.near.late(device, to, size) else { return Ok(false) };
         let open = &mut *queue.open();
-        let is_ordered = !open.batch().is_empty() && open.seen == self.queues.port().unawaited.added();
-        if is_ordered {
-            open.batch().gives_something();
-            open.late.push(late);
-        }
-        is_ordered
+        // Nothing to read is added: the queue only waits for what precedes the copy.
+        self.queues.engine.reserve(queue, open, 0, 1)?.gives_something();
+        open.late.push(late);
+        Ok(true)
     }
 
     /// Copies from the program's memory to the device, as a part of `queue`.
@@ -188,7 +186,7 @@ impl Memory {
                 return Ok(());
             }
         }
-        if !to_device && self.leave(queue, device, host, size) {
+        if !to_device && self.leave(queue, device, host, size)? {
             return Ok(());
         }
         let engine = &self.queues.engine;
