@@ -4,7 +4,7 @@
 use super::batch::Batch;
 use super::connection::{Connection, Part};
 use super::heartbeat::Heartbeat;
-use super::near::Late;
+use super::near::Deferred;
 use super::port::{Port, Ports};
 use super::queue::{CONTROL, Event, Open, Position, Queue};
 use super::queue_trace::Tracing;
@@ -71,8 +71,8 @@ impl Engine {
         self.connection.send(queue, open, queue, None)
     }
 
-    /// The batch of a queue, with room for a command of this length and for its part of the reply, 0 unless it reads.
-    /// If there is no room, sends what was collected first.
+    /// The batch of a queue, with room for a command of this length and for its part of the reply. If
+    /// there is no room, sends what was collected first.
     #[inline]
     pub(crate) fn reserve<'a>(
         &self,
@@ -81,9 +81,6 @@ impl Engine {
         command: usize,
         reply: usize,
     ) -> Result<&'a mut Batch> {
-        if reply == 0 && !open.late.is_empty() {
-            self.read_late(queue, open)?;
-        }
         self.make_room(queue, open, command, reply)?;
         if self.port(queue.port()).unawaited.added() != open.seen && queue.id != CONTROL {
             self.order_behind_unawaited(queue, open, (command, reply))?;
@@ -91,17 +88,31 @@ impl Engine {
         Ok(open.batch())
     }
 
-    /// Adds the late copies of a queue to what it collects: something comes after them.
-    #[cold]
-    fn read_late(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
-        for Late { device, to, .. } in std::mem::take(&mut open.late) {
+    /// Has the device make the deferred copies of a queue: the next operation may change what they read.
+    #[inline]
+    pub(crate) fn read_deferred(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
+        if open.deferred.is_empty() {
+            return Ok(());
+        }
+        for Deferred { from, to, .. } in std::mem::take(&mut open.deferred) {
             for at in (0..to.len).step_by(INLINE_MAX) {
-                let len = (to.len - at).min(INLINE_MAX);
-                let batch = self.reserve(queue, open, COMMAND_MAX, len)?;
-                batch.push(Command::Read { from: device + at as u64, len: len as u32 });
-                batch.read_into(to.at.wrapping_add(at), len);
+                self.read(queue, open, from + at as u64, (to.at.wrapping_add(at), (to.len - at).min(INLINE_MAX)))?;
             }
         }
+        Ok(())
+    }
+
+    /// Adds a read of up to [`INLINE_MAX`] bytes to the memory at `to`.
+    pub(crate) fn read(
+        &self,
+        queue: &Arc<Queue>,
+        open: &mut Open,
+        from: u64,
+        (to, len): (*mut u8, usize),
+    ) -> Result<()> {
+        let batch = self.reserve(queue, open, COMMAND_MAX, len)?;
+        batch.push(Command::Read { from, len: len as u32 });
+        batch.read_into(to, len);
         Ok(())
     }
 
@@ -154,6 +165,7 @@ impl Engine {
 
     /// Adds a command of bounded length to what a queue collects.
     pub(crate) fn push(&self, queue: &Arc<Queue>, open: &mut Open, command: Command<'_>) -> Result<()> {
+        self.read_deferred(queue, open)?;
         self.reserve(queue, open, COMMAND_MAX, 0)?.push(command);
         Ok(())
     }
@@ -171,30 +183,34 @@ impl Engine {
                     self.connection.check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
-                Position::Late { queue, .. } if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
-                Position::Late { queue, use_ } => return self.finish_late(&queue, use_).map(|()| None),
+                Position::Deferred { queue, .. } if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
+                Position::Deferred { queue, generation } => {
+                    self.finish_deferred(&queue, generation)?;
+                    event.complete_behind(&queue, generation);
+                    return Ok(None);
+                }
                 Position::Sent { port, seq } if self.port(port).is_complete(seq) => return Ok(None),
                 Position::Sent { port, seq } => return Ok(Some((port, seq))),
             }
         }
     }
 
-    /// Waits for the late copies of a queue in one of its uses: the device does not know of them.
+    /// Waits for the deferred copies of a queue in one of its uses: its device does not know of them.
     #[cold]
-    fn finish_late(&self, queue: &Arc<Queue>, use_: u64) -> Result<()> {
+    fn finish_deferred(&self, queue: &Arc<Queue>, generation: u64) -> Result<()> {
         loop {
+            self.connection.check_alive(queue.port())?;
             let mut open = queue.open();
-            if !queue.is_in(use_) {
+            if !queue.is_in(generation) {
                 return Ok(());
             }
-            self.connection.check_alive(queue.port())?;
             self.flush(queue, &mut open)?;
             if queue.pending.is_idle() {
-                queue.copy_late(&mut open);
+                queue.copy_deferred(&mut open);
                 return Ok(());
             }
             drop(open);
-            self.wait_until(None, &|| queue.pending.is_idle() || !queue.is_in(use_))?;
+            self.wait_until(None, &|| queue.pending.is_idle() || !queue.is_in(generation))?;
         }
     }
 

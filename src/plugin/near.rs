@@ -9,24 +9,27 @@ use crate::base::Result;
 use crate::base::limits::SHARED_MEMORY;
 use crate::base::settings::Backend;
 use crate::sys::process::{read_memory, write_memory};
-use crate::sys::shared_file;
+use crate::sys::{node, shared_file};
 use crate::wire::command::SharedFile;
 use crate::wire::hello::Hello;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
-use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Sizes of the copies by system calls: smaller ones cost less in a message, which is sent anyway; MPI is as fast for
-/// larger ones, and the device touches its memory first (NUMA).
-const BY_CALL: Range<u64> = (8 << 10) + 1..(64 << 10) + 1;
-/// The largest copy by the mapping.
-const MAPPED_MAX: u64 = 64 << 10;
+/// The largest copy that this process makes itself: MPI is as fast for larger ones, and the device touches its memory
+/// first (NUMA).
+const COPY_MAX: u64 = 64 << 10;
+/// The smallest copy from or to the program that is made by a system call: a smaller one costs less in a message, which is
+/// sent anyway.
+pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
+/// Copies that a device does not notice before it is asked for an answer.
+const COPIES_UNNOTICED: u32 = 256;
 
 /// A file in memory that a device may map as the beginning of its arena.
 pub(crate) struct Offer {
-    /// Open until the device has had the time to open it, too.
+    /// Open until the device has answered.
     file: File,
     nonce: u64,
     map: MmapRaw,
@@ -40,9 +43,10 @@ pub(crate) struct SharedPart {
 }
 
 impl Offer {
-    /// For an arena of so many bytes.
+    /// For an arena of `capacity` bytes, most of which keeps its large pages.
     pub(crate) fn new(capacity: u64) -> Result<Offer> {
-        let len = SHARED_MEMORY.min(capacity);
+        let page = u64::from(node::page_size());
+        let len = SHARED_MEMORY.min((capacity / 4).next_multiple_of(page));
         let (file, nonce) = shared_file::create(len)?;
         let map = MmapOptions::new().len(len as usize).map_raw(&file)?;
         // A fork of this process has no devices.
@@ -58,7 +62,7 @@ impl Offer {
     /// The device has these first bytes in its arena at this address: if they are the file's, it has mapped the file.
     pub(crate) fn accepted(self, at: u64, first: u64) -> Option<SharedPart> {
         let shared = SharedPart { at, map: self.map };
-        if first != self.nonce {
+        if first != self.nonce || first == 0 {
             return None;
         }
         // SAFETY: the program has not got this memory yet, and it is at least a page.
@@ -76,14 +80,6 @@ impl SharedPart {
     }
 }
 
-/// How this process accesses some memory of a device.
-#[derive(Clone, Copy)]
-pub(crate) enum Access {
-    Mapped(*mut u8),
-    /// By the process's number, and the address there.
-    ByCall(i32, u64),
-}
-
 /// True if this process may copy from and to a device's memory by itself, if that is possible: a device that is traced
 /// records all copies, and one that may be replaced or has several processes sees all of them in messages.
 pub(crate) fn is_near(engine: &Engine, device: usize, hello: &Hello) -> bool {
@@ -92,33 +88,16 @@ pub(crate) fn is_near(engine: &Engine, device: usize, hello: &Hello) -> bool {
     is_plain && engine.connection.link.doorbells().sees_running(engine.port(device).rank)
 }
 
-/// A copy to the program that this process makes itself once its queue is idle.
-pub(crate) struct Late {
-    /// The device's address, and where this process has that.
-    pub(super) device: u64,
-    here: *const u8,
-    pub(super) to: Target,
-}
-
-// SAFETY: the mapping lives as long as the device's queues, and libomptarget keeps the program's memory until it has
-// synchronized.
-unsafe impl Send for Late {}
-
-impl Late {
-    pub(crate) fn copy(&self) {
-        // SAFETY: `Near::late` has checked one end, and its caller has promised the other.
-        unsafe { self.to.at.copy_from(self.here, self.to.len) };
-    }
-}
-
 /// What this process can access of a device's memory.
 #[derive(Default)]
 pub(crate) struct Near {
     /// The device's process, if the system lets this one access its memory.
     process: Option<i32>,
     shared: Option<SharedPart>,
-    /// Only one thread at a time uses a queue.
-    has_own_queues: bool,
+    /// One thread at a time uses a queue.
+    queues_are_private: bool,
+    /// Copies since the device was asked for an answer.
+    copies: AtomicU32,
 }
 
 impl Near {
@@ -127,24 +106,40 @@ impl Near {
         let mut byte = 0;
         // SAFETY: the byte is writable.
         let is_readable = |&pid: &i32| unsafe { read_memory(pid, at, &mut byte, 1) == 1 };
-        Near { process: Some(process).filter(is_readable), shared, has_own_queues: !start::uses_offload_api() }
+        let process = Some(process).filter(is_readable);
+        Near { process, shared, queues_are_private: !start::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
-    /// A copy for later of these bytes to the program's memory at `to`, if this process has them mapped.
-    pub(crate) fn late(&self, device: u64, to: *mut u8, len: u64) -> Option<Late> {
-        let Some(Access::Mapped(here)) = self.access(device, len).filter(|_| self.has_own_queues) else { return None };
-        Some(Late { device, here, to: Target { at: to, len: len as usize } })
-    }
-
-    /// How to access these bytes, if that is faster than a message.
+    /// Where this process has a few bytes of the device mapped.
     #[inline]
-    pub(crate) fn access(&self, at: u64, len: u64) -> Option<Access> {
-        if len <= MAPPED_MAX
-            && let Some(here) = self.shared.as_ref().and_then(|shared| shared.here(at, len))
-        {
-            return Some(Access::Mapped(here));
+    fn mapped(&self, at: u64, len: u64) -> Option<*mut u8> {
+        self.shared.as_ref().filter(|_| len <= COPY_MAX)?.here(at, len)
+    }
+
+    /// How to access these bytes; by a system call only from `by_call` bytes on.
+    #[inline]
+    pub(crate) fn access(&self, at: u64, len: u64, by_call: u64) -> Option<Access> {
+        let mapped = self.mapped(at, len).map(Access::Mapped);
+        mapped.or_else(|| (by_call..=COPY_MAX).contains(&len).then_some(Access::ByCall(self.process?, at)))
+    }
+
+    /// Counts a copy; true if the device is to be asked for an answer before it.
+    #[inline]
+    pub(crate) fn is_answer_due(&self) -> bool {
+        let is_due = self.copies.fetch_add(1, Ordering::Relaxed) >= COPIES_UNNOTICED;
+        if is_due {
+            self.copies.store(0, Ordering::Relaxed);
         }
-        BY_CALL.contains(&len).then_some(Access::ByCall(self.process?, at))
+        is_due
+    }
+
+    /// A copy of these bytes to the program's memory at `to` for later, if this process has them mapped.
+    ///
+    /// # Safety
+    /// `to[..len]` is writable until the copy is made or dropped.
+    pub(crate) unsafe fn defer(&self, from: u64, to: *mut u8, len: u64) -> Option<Deferred> {
+        let here = self.mapped(from, len).filter(|_| self.queues_are_private)?;
+        Some(Deferred { from, here, to: Target { at: to, len: len as usize } })
     }
 }
 
@@ -156,15 +151,29 @@ impl fmt::Display for Near {
     }
 }
 
+/// How this process accesses some memory of a device.
+#[derive(Clone, Copy)]
+pub(crate) enum Access {
+    Mapped(*mut u8),
+    /// By the process's number, and the address there.
+    ByCall(i32, u64),
+}
+
 impl Access {
     /// Copies to the device's memory; false if that is not possible.
+    ///
+    /// # Safety
+    /// `from[..len]` is readable, and [`Near::access`] gave this access for `len` bytes.
     #[inline]
-    pub(crate) fn write(self, bytes: &[u8]) -> bool {
+    pub(crate) unsafe fn write(self, from: *const u8, len: usize) -> bool {
         match self {
-            // SAFETY: `SharedPart::here` has checked the range. What the device does there meanwhile is up to the
-            // program, and neither end of the copy is in Rust's hands.
-            Access::Mapped(to) => unsafe { to.copy_from(bytes.as_ptr(), bytes.len()) },
-            Access::ByCall(pid, at) => return write_memory(pid, at, bytes) == bytes.len() as isize,
+            // SAFETY: the caller's promise. What the device does there meanwhile is up to the program.
+            Access::Mapped(to) => unsafe { to.copy_from(from, len) },
+            Access::ByCall(pid, at) => {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(from, len) };
+                return write_memory(pid, at, bytes) == len as isize;
+            }
         }
         true
     }
@@ -172,15 +181,34 @@ impl Access {
     /// Copies from the device's memory; false if that is not possible.
     ///
     /// # Safety
-    /// `to[..len]` is writable.
+    /// `to[..len]` is writable, and [`Near::access`] gave this access for `len` bytes.
     #[inline]
     pub(crate) unsafe fn read(self, to: *mut u8, len: usize) -> bool {
         match self {
-            // SAFETY: as in `write`, and the caller's promise.
+            // SAFETY: as in `write`.
             Access::Mapped(from) => unsafe { to.copy_from(from, len) },
             // SAFETY: the caller's promise.
             Access::ByCall(pid, at) => return unsafe { read_memory(pid, at, to, len) == len as isize },
         }
         true
+    }
+}
+
+/// A copy to the program that this process makes once the copy's queue is idle.
+pub(crate) struct Deferred {
+    /// The device's address, and where this process has that.
+    pub(super) from: u64,
+    here: *const u8,
+    pub(super) to: Target,
+}
+
+// SAFETY: any thread may make the copy: the plugin, and with it the mapping, is never dropped, and the program's memory is
+// there by the promise of `Near::defer`'s caller.
+unsafe impl Send for Deferred {}
+
+impl Deferred {
+    pub(crate) fn copy(&self) {
+        // SAFETY: see above.
+        unsafe { self.to.at.copy_from(self.here, self.to.len) };
     }
 }

@@ -2,7 +2,7 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::batch::Batch;
-use super::near::Late;
+use super::near::Deferred;
 use super::pending::Pending;
 use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
@@ -39,8 +39,8 @@ pub(crate) struct Queue {
     pub(super) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
-    /// How often it was used.
-    uses: AtomicU64,
+    /// How many of its uses have ended.
+    generation: AtomicU64,
 }
 
 /// The end of a queue: what it collects now, and what it has sent.
@@ -54,7 +54,7 @@ pub(crate) struct Open {
     /// How many of the messages that nobody waits for this queue is ordered behind.
     pub(super) seen: u64,
     /// Copies to the program that nothing in this queue comes after yet.
-    pub(super) late: Vec<Late>,
+    pub(super) deferred: Vec<Deferred>,
     /// The queues that receive its copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
     pub(super) trace: QueueTrace,
@@ -103,7 +103,7 @@ impl Open {
     fn reset(&mut self) {
         self.batch.reset();
         self.events.clear();
-        self.late.clear();
+        self.deferred.clear();
         self.receivers.clear();
         self.last = 0;
     }
@@ -136,7 +136,7 @@ impl Queue {
             waited_long: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            uses: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
         })
     }
 
@@ -159,20 +159,20 @@ impl Queue {
     /// Clears what is left of this use of the queue, whose end is `open`.
     pub(crate) fn end_use(&self, open: &mut Open) {
         open.reset();
-        self.uses.fetch_add(1, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// True if the queue is in its use of this number.
-    pub(crate) fn is_in(&self, use_: u64) -> bool {
-        self.uses.load(Ordering::Relaxed) == use_
+    pub(crate) fn is_in(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) == generation
     }
 
-    /// Makes the late copies of this queue, whose end is `open`, and which is idle.
-    pub(crate) fn copy_late(&self, open: &mut Open) {
+    /// Makes the deferred copies of this queue, which is idle and whose end is `open`.
+    pub(crate) fn copy_deferred(&self, open: &mut Open) {
         if !self.has_failed() {
-            open.late.iter().for_each(Late::copy);
+            open.deferred.iter().for_each(Deferred::copy);
         }
-        open.late.clear();
+        open.deferred.clear();
     }
 
     /// Stores a failure, unless one with a text is stored already.
@@ -226,8 +226,8 @@ pub(crate) enum Position {
     Open(Arc<Queue>),
     /// At the end of this message of this port.
     Sent { port: usize, seq: u64 },
-    /// Behind the late copies of this queue, in its use of this number.
-    Late { queue: Arc<Queue>, use_: u64 },
+    /// Behind the deferred copies of this queue in its use of this number.
+    Deferred { queue: Arc<Queue>, generation: u64 },
 }
 
 impl Event {
@@ -235,8 +235,8 @@ impl Event {
     pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
         let open = &mut *queue.open.lock();
         let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.position.lock() = if !open.late.is_empty() {
-            Position::Late { queue: queue.clone(), use_: queue.uses.load(Ordering::Relaxed) }
+        *self.position.lock() = if !open.deferred.is_empty() {
+            Position::Deferred { queue: queue.clone(), generation: queue.generation.load(Ordering::Relaxed) }
         } else if !open.batch.is_empty() {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
@@ -245,6 +245,15 @@ impl Event {
         } else {
             Position::Complete
         };
+    }
+
+    /// The event is complete if it is behind the deferred copies of a queue in this use, which are made.
+    pub(super) fn complete_behind(&self, queue: &Arc<Queue>, generation: u64) {
+        let position = &mut *self.position.lock();
+        if matches!(position, Position::Deferred { queue: q, generation: g } if Arc::ptr_eq(q, queue) && *g == generation)
+        {
+            *position = Position::Complete;
+        }
     }
 
     /// Sets the number of the event's message, unless the event was recorded again since.

@@ -100,6 +100,7 @@ impl Queues {
         let is_quiet = self.is_quiet(kernel);
         let mut open = queue.open();
         let at = self.engine.tracing().stamp();
+        self.engine.read_deferred(queue, &mut open)?;
         self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_quiet);
         open.note(self.engine.tracing(), at, What::Launch(kernel));
         Ok(())
@@ -153,7 +154,7 @@ impl Queues {
     pub(crate) fn complete(&self, queue: &Arc<Queue>) -> Result<()> {
         self.flush(queue)?;
         self.engine.wait(queue)?;
-        queue.copy_late(&mut queue.open());
+        queue.copy_deferred(&mut queue.open());
         Ok(())
     }
 
@@ -176,7 +177,7 @@ impl Queues {
         let since = self.engine.tracing().on.then(clock::now);
         let waited = sent.and_then(|unawaited| match unawaited {
             Some(last) => self.engine.leave_unawaited(queue, last),
-            None => self.engine.wait(queue).inspect(|()| queue.copy_late(&mut queue.open())),
+            None => self.engine.wait(queue).inspect(|()| queue.copy_deferred(&mut queue.open())),
         });
         if let Some(since) = since {
             self.note_wait(queue, (since, clock::now()), true);
@@ -203,7 +204,7 @@ impl Queues {
             self.engine.note_idle_poll();
             return Ok(false);
         } else {
-            queue.copy_late(&mut queue.open());
+            queue.copy_deferred(&mut queue.open());
         }
         if self.engine.tracing().on {
             let now = clock::now();

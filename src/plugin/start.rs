@@ -299,15 +299,16 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let [input, output, errors] = node::streams();
     let offer = |n: usize| Offer::new(capacities[n]).inspect_err(|e| debug!("no shared memory: {e}")).ok();
-    let offers: Vec<Option<Offer>> =
-        devices.iter().enumerate().map(|(n, h)| offer(n).filter(|_| near::is_near(engine, n, h))).collect();
     let mut last = Error::new("no addresses");
     for attempt in 0..address_map::ARENAS_TRIES {
         let start = address_map::ARENAS + attempt * address_map::ARENAS_STEP;
         let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
         let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
-        let mut beginnings = vec![[0; 8]; devices.len()];
+        let is_near = |n: &usize| near::is_near(engine, *n, &devices[*n]);
+        let offers: Vec<Option<Offer>> = (0..devices.len()).map(|n| Some(n).filter(is_near).and_then(offer)).collect();
+        // Never freed: if a wait fails, an answer may still be written to it.
+        let beginnings = Box::leak(vec![[0; 8]; devices.len()].into_boxed_slice());
         for (n, queue) in controls.iter().enumerate().filter(|(n, _)| devices[*n].backend == Backend::Cpu) {
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {

@@ -4,7 +4,7 @@
 use super::address_map::AddressMap;
 use super::arena::Arena;
 use super::batch::ExtraParts;
-use super::near::{Access, Near};
+use super::near::{Access, BY_CALL_MIN, Near};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
@@ -96,31 +96,48 @@ impl Memory {
         (self.range.start <= at && end <= self.range.end) || self.addresses.in_image(self.queues.number, at..end)
     }
 
-    /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible and faster than a
-    /// message: no operation is under way that this would have to follow.
-    fn direct(&self, queue: &Queue, at: u64, len: u64) -> Option<Access> {
-        let access = self.near.access(at, len)?;
+    /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
+    /// from `by_call` bytes on.
+    fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access>> {
+        let Some(access) = self.near.access(at, len, by_call).filter(|_| self.is_settled(queue)) else {
+            return Ok(None);
+        };
+        if self.near.is_answer_due() {
+            // Nothing else tells that the device has failed or is silent. The message has nothing to do.
+            let queue = self.queues.queue();
+            self.queues.engine.reserve(&queue, &mut queue.open(), 0, 0)?.gives_something();
+            self.queues.synchronize(queue)?;
+        }
         let (port, doorbells) = (self.queues.port(), self.queues.engine.connection.link.doorbells());
+        // Once the device has ended, its number may stand for another process.
+        let is_its = matches!(access, Access::Mapped(_)) || !doorbells.sees_ended(port.rank);
+        Ok(is_its.then_some(access))
+    }
+
+    /// True if no operation is under way that a copy of this process, as a part of `queue`, would have to follow.
+    fn is_settled(&self, queue: &Queue) -> bool {
+        let port = self.queues.port();
         let open = &mut *queue.open();
-        let is_empty = open.batch().is_empty() && open.late.is_empty();
-        let is_settled = is_empty
+        let is_empty = open.batch().is_empty() && open.deferred.is_empty();
+        is_empty
             && queue.pending.is_idle()
             // It discards what this memory was before.
             && self.control.pending.is_idle()
             && port.unawaited.is_empty(|seq| port.is_complete(seq))
-            && !port.has_failed_unseen();
-        // Once the device has ended, its number may stand for another process.
-        let is_its = || matches!(access, Access::Mapped(_)) || !doorbells.sees_ended(port.rank);
-        (is_settled && is_its()).then_some(access)
+            && !port.has_failed_unseen()
     }
 
-    /// Leaves a copy to the program until `queue` is idle; false if this process can't make it.
-    fn leave(&self, queue: &Arc<Queue>, device: u64, to: *mut u8, size: u64) -> Result<bool> {
-        let Some(late) = self.near.late(device, to, size) else { return Ok(false) };
+    /// Defers a copy to the program until `queue` is idle; false if this process can't make it.
+    ///
+    /// # Safety
+    /// As for [`Memory::retrieve`].
+    unsafe fn defer(&self, queue: &Arc<Queue>, from: u64, to: *mut u8, size: u64) -> Result<bool> {
+        // SAFETY: the caller's promise: until the queue is synchronized.
+        let Some(deferred) = (unsafe { self.near.defer(from, to, size) }) else { return Ok(false) };
         let open = &mut *queue.open();
-        // Nothing to read is added: the queue only waits for what precedes the copy.
-        self.queues.engine.reserve(queue, open, 0, 1)?.gives_something();
-        open.late.push(late);
+        // The message has nothing to do: it only comes behind what precedes the copy.
+        self.queues.engine.reserve(queue, open, 0, 0)?.gives_something();
+        open.deferred.push(deferred);
         Ok(true)
     }
 
@@ -132,6 +149,7 @@ impl Memory {
         let write = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             // SAFETY: the caller's promise; all pieces lie within `from[..size]`.
             let bytes = unsafe { std::slice::from_raw_parts(from.add(at as usize), len as usize) };
+            self.queues.engine.read_deferred(queue, open)?;
             let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + bytes.len(), 0)?;
             batch.push(Command::Write { to: to.wrapping_add(at), bytes: Bytes(bytes) });
             Ok(())
@@ -146,10 +164,8 @@ impl Memory {
     /// `to[..size]` is writable until `queue` is synchronized.
     pub(crate) unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
         let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
-            let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX, len as usize)?;
-            batch.push(Command::Read { from: from.wrapping_add(at), len: len as u32 });
-            batch.read_into(to.wrapping_add(at as usize), len as usize);
-            Ok(())
+            let to = (to.wrapping_add(at as usize), len as usize);
+            self.queues.engine.read(queue, open, from.wrapping_add(at), to)
         };
         // SAFETY: the caller's promise.
         unsafe { self.copy(queue, from, to, size, false, read) }
@@ -170,23 +186,22 @@ impl Memory {
         piece: impl Fn(&Arc<Queue>, &mut Open, u64, u64) -> Result<()>,
     ) -> Result<()> {
         self.queues.check_alive()?;
+        if size == 0 {
+            return Ok(());
+        }
         if !self.knows(device, size) {
             let what = if to_device { "write to" } else { "read from" };
             return self.copy_unknown(queue, what, device, size, piece);
         }
-        if let Some(access) = self.direct(queue, device, size) {
+        if let Some(access) = self.direct(queue, device, size, BY_CALL_MIN)? {
+            let len = size as usize;
             // SAFETY: the caller's promise.
-            let copied = unsafe {
-                match to_device {
-                    true => access.write(std::slice::from_raw_parts(host, size as usize)),
-                    false => access.read(host, size as usize),
-                }
-            };
-            if copied {
+            if unsafe { if to_device { access.write(host, len) } else { access.read(host, len) } } {
                 return Ok(());
             }
         }
-        if !to_device && self.leave(queue, device, host, size)? {
+        // SAFETY: the caller's promise.
+        if !to_device && unsafe { self.defer(queue, device, host, size)? } {
             return Ok(());
         }
         let engine = &self.queues.engine;
@@ -321,10 +336,12 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if let (Some(source), Some(target)) = (self.direct(queue, from, size), other.direct(queue, to, size)) {
-            let mut bytes = vec![0; size as usize];
-            // SAFETY: the vector has `size` bytes.
-            if unsafe { source.read(bytes.as_mut_ptr(), bytes.len()) } && target.write(&bytes) {
+        if let (Some(source), Some(target)) = (self.direct(queue, from, size, 1)?, other.direct(queue, to, size, 1)?) {
+            let len = size as usize;
+            let mut bytes: Vec<u8> = Vec::with_capacity(len);
+            let at = bytes.as_mut_ptr();
+            // SAFETY: there is room for `len` bytes, which are written before they are read.
+            if unsafe { source.read(at, len) && target.write(at, len) } {
                 return Ok(());
             }
         }

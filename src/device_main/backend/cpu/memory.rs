@@ -43,10 +43,11 @@ impl Memory {
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE) };
         if (1..=len).contains(&shared.len) {
-            let file = shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len);
-            // SAFETY: this is a part of what was just mapped.
-            let mapped = file.and_then(|file| unsafe { mapping::replace(at, shared.len, &file) }.map_err(Error::from));
-            debug!("{} bytes of the arena are shared: {mapped:?}", shared.len);
+            match shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len) {
+                // SAFETY: this is a part of what was just mapped.
+                Ok(file) => unsafe { mapping::replace(at, shared.len, &file)? },
+                Err(e) => debug!("no part of the arena is shared: {e}"),
+            }
         }
         self.start.store(at, Relaxed);
         self.end.store(at + len, Relaxed);
@@ -61,8 +62,11 @@ impl Memory {
     pub fn discard(&self, at: u64, len: u64) {
         let range = self.range();
         if len > 0 && range.contains(&at) && len <= range.end - at {
-            // SAFETY: the range is in the arena. If this fails, the memory stays in use, as does a shared file's.
-            unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_DONTNEED) };
+            // The first call is for a shared file, and fails where there is none.
+            for advice in [libc::MADV_REMOVE, libc::MADV_DONTNEED] {
+                // SAFETY: the range is in the arena. If this fails, the memory stays in use.
+                unsafe { libc::madvise(at as *mut _, len as usize, advice) };
+            }
         }
     }
 
