@@ -87,18 +87,13 @@ impl KnownParts {
     /// These ranges, as they are in the store. Of very many parts some are left out, and so come again.
     pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>) -> Result<KnownParts> {
         let mut known = KnownParts::default();
-        let mut left = Known::MOST;
-        for range in ranges {
-            let parts: Vec<_> = blocks(range).take(left).collect();
-            let (Some(first), Some(last)) = (parts.first(), parts.last()) else { break };
-            left -= parts.len();
-            let all = first.start..last.end;
-            let bytes = store.view(&all)?;
-            for part in parts {
-                let bytes = &bytes[(part.start - all.start) as usize..(part.end - all.start) as usize];
-                Known::push(&mut known.list, (part.start, bytes.len() as u32, xxh3_128(bytes)));
-            }
-            known.pages.insert(all);
+        // Blocks stay in the processor's cache; mapping them would take longer than all of this.
+        let mut block = Vec::new();
+        for part in ranges.flat_map(blocks).take(Known::MOST) {
+            block.resize((part.end - part.start) as usize, 0);
+            store.read(part.start, &mut block)?;
+            Known::push(&mut known.list, (part.start, block.len() as u32, xxh3_128(&block)));
+            known.pages.insert(part);
         }
         Ok(known)
     }

@@ -47,7 +47,8 @@ impl Ranges {
     pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let Range { start, end } = *range;
         let first = self.around(start).map_or(start, |around| around.start);
-        self.0.range(first..end.max(first)).map(move |(&from, &to)| from.max(start)..to.min(end))
+        let near = self.0.range(first..end.max(first));
+        near.map(move |(&from, &to)| from.max(start)..to.min(end)).filter(|part| !part.is_empty())
     }
 
     /// The largest part of `within` around an address, which is not in the set, that is not either.
