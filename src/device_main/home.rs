@@ -3,6 +3,7 @@
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
+use crate::wire::reply::Known;
 use std::collections::VecDeque;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ pub(crate) trait Home: Send + Sync {
     fn process(&self) -> Option<i32>;
 
     /// Reads the program's memory from the page at `at` on, `len` bytes or as many as there are, and passes them on in
-    /// pieces that follow each other.
-    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()>;
+    /// pieces that follow each other. What this process has already, `known`, only counts if it is still so.
+    fn fetch(&self, at: u64, len: u64, known: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 
     /// The program's function at this address.
     fn function(&self, at: u64) -> Result<Function>;
@@ -32,6 +33,14 @@ pub(crate) trait Home: Send + Sync {
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 }
 
+/// A piece of the program's memory from the page at `at` on: `same` bytes as this process has them, then `bytes`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub at: u64,
+    pub same: u64,
+    pub bytes: &'a [u8],
+}
+
 /// A function of the program.
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -42,7 +51,7 @@ pub(crate) struct Function {
 
 /// A message of the program to the thread that has asked.
 pub(super) enum Answer {
-    Pages { at: u64, bytes: Vec<u8>, more: bool },
+    Pages { at: u64, same: u64, bytes: Vec<u8>, more: bool },
     Function(Function),
     Taken,
     Refused(String),

@@ -7,7 +7,7 @@
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
-use super::home::{Answer, Answers, Function, Home};
+use super::home::{Answer, Answers, Function, Home, Piece};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -28,7 +28,7 @@ use crate::link::{Inbox, Progress};
 use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
 use crate::wire::command::{Command, Commands};
-use crate::wire::reply;
+use crate::wire::reply::{self, Known};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -179,8 +179,8 @@ impl<B: Backend> Server<B> {
                 }
                 Command::Shutdown => ends = true,
                 Command::Printed { bytes } => output.acknowledge(bytes),
-                Command::Pages { at, more, bytes } => {
-                    self.answers.arrive(Answer::Pages { at, more, bytes: bytes.0.to_vec() })
+                Command::Pages { at, same, more, bytes } => {
+                    self.answers.arrive(Answer::Pages { at, same, more, bytes: bytes.0.to_vec() })
                 }
                 Command::Taken => self.answers.arrive(Answer::Taken),
                 Command::Function { is_exported, name } => {
@@ -242,17 +242,17 @@ impl<B: Backend> Home for Server<B> {
         self.parts.host.process()
     }
 
-    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    fn fetch(&self, at: u64, len: u64, known: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
         let host = &self.parts.host;
         let mut message = host.link().buffer();
-        reply::fetch(&mut message, at, len);
+        reply::fetch(&mut message, at, len, known);
         host.send(message);
         let mut result = Ok(());
         loop {
             match self.answers.wait(|| self.drive_only()) {
                 // After an error the rest of the answer must be taken too.
-                Answer::Pages { at, bytes, more } => {
-                    result = result.and_then(|()| piece(at, &bytes));
+                Answer::Pages { at, same, bytes, more } => {
+                    result = result.and_then(|()| piece(Piece { at, same, bytes: &bytes }));
                     if !more {
                         return result;
                     }

@@ -24,8 +24,8 @@ struct Log {
     events: Vec<TraceEvent>,
     dropped: u64,
     kernels: FxHashMap<u64, Sum>,
-    /// By kernel, what it fetched of the program's memory and what it changed there.
-    memory: FxHashMap<u64, [Sum; 2]>,
+    /// By kernel, what it fetched of the program's memory, found unchanged, and changed there.
+    memory: FxHashMap<u64, [Sum; 3]>,
     moved: [Sum; Direction::ALL.len()],
 }
 
@@ -84,7 +84,9 @@ impl Trace {
             fits
         };
         log.kernels.retain(|&kernel, sum| !put(Record::Kernel(kernel, *sum)));
-        log.memory.retain(|&kernel, [fetched, changed]| !put(Record::Memory(kernel, *fetched, *changed)));
+        log.memory.retain(|&kernel, &mut [fetched, unchanged, changed]| {
+            !put(Record::Memory(kernel, fetched, unchanged, changed))
+        });
         for (way, sum) in Direction::ALL.into_iter().zip(&mut log.moved) {
             if sum.count > 0 && put(Record::Moved(way, *sum)) {
                 *sum = Sum::default();
@@ -186,7 +188,11 @@ impl MessageTrace {
     pub fn exchanged(&self, trace: &Trace, head: Head, kernel: u64, exchange: Exchange) {
         let Exchange { kind, bytes, begin, end } = exchange;
         let mut log = trace.log.lock();
-        let place = usize::from(kind == Kind::Change);
+        let place = match kind {
+            Kind::Change => 2,
+            Kind::Confirm => 1,
+            _ => 0,
+        };
         log.memory.entry(kernel).or_default()[place].add(Sum { count: 1, bytes, time: end.saturating_sub(begin) });
         log.event(TraceEvent { kind, queue: head.queue, seq: head.seq, what: bytes, begin, end, peer: 0, tag: 0 });
     }

@@ -202,7 +202,9 @@ impl Connection {
                 self.ports[port].count_unasked();
                 self.console.push(port, stream, bytes);
             }
-            Reply::Fetch { at, len } => self.ask(port, Request::Fetch { at, len }),
+            Reply::Fetch { at, len, known } => {
+                self.ask(port, Request::Fetch { at, len, known: known.0.to_vec() });
+            }
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();

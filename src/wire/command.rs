@@ -111,9 +111,9 @@ wire_format! {
         LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
         /// The addresses of the program's standard streams, for the device to use its own in their place.
         Streams { input: u64, output: u64, errors: u64 } = 31,
-        /// A part of the answer to [`super::reply::Reply::Fetch`]: bytes of the program's memory, which begin and end
-        /// with pages. The last part has no `more` behind it.
-        Pages { at: u64, more: bool, bytes: Bytes<'a> } = 27,
+        /// A part of the answer to [`super::reply::Reply::Fetch`]: of the program's memory from `at` on, `same` bytes are
+        /// as the device has them, and `bytes` follow these. Both are whole pages. The last part has no `more` behind it.
+        Pages { at: u64, same: u64, more: bool, bytes: Bytes<'a> } = 27,
         /// The answer to [`super::reply::Reply::Find`]: the function's symbol, and whether a library exports it.
         Function { is_exported: bool, name: Bytes<'a> } = 28,
         /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.

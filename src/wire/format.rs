@@ -121,7 +121,7 @@ macro_rules! numbers {
         }
     )+ };
 }
-numbers!(u8, u16, u32, u64);
+numbers!(u8, u16, u32, u64, u128);
 
 impl<'a> Field<'a> for bool {
     const LEN: usize = 1;

@@ -32,6 +32,8 @@ wire_format! {
         Write = 10,
         /// The same from an accelerator.
         Read = 11,
+        /// A kernel waited for the program to confirm that `what` bytes of its memory are as the device has them.
+        Confirm = 12,
     }
 }
 
@@ -114,8 +116,9 @@ wire_format! {
         Moved(way: Direction, sum: Sum) = 3,
         /// The number of events that the trace dropped since the last such record.
         Dropped(events: u64) = 4,
-        /// The program's memory that the kernel at an address fetched, and changed, since the last such record.
-        Memory(kernel: u64, fetched: Sum, changed: Sum) = 5,
+        /// The program's memory that the kernel at an address fetched, found unchanged, and changed, since the last such
+        /// record.
+        Memory(kernel: u64, fetched: Sum, unchanged: Sum, changed: Sum) = 5,
     }
 }
 

@@ -2,10 +2,10 @@
 //! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, [`Reply::Output`] for
 //! printed text, and [`Reply::Records`] on request.
 
-use super::Reader;
 use super::format::{Field, wire_format};
 use super::record::Records;
-use crate::base::Result;
+use super::{MESSAGE_MAX, Reader};
+use crate::base::{Error, Result};
 
 wire_format! {
     /// A message from a device.
@@ -21,8 +21,8 @@ wire_format! {
         /// Statistics and trace; precedes the reply to the command that requests it.
         Records(records: Records<'a>) = 4,
         /// A region uses the program's memory at this address: the host is to send it, and what follows it up to `len`
-        /// bytes, as [`super::command::Command::Pages`].
-        Fetch { at: u64, len: u64 } = 5,
+        /// bytes, as [`super::command::Command::Pages`], but for what the device has already.
+        Fetch { at: u64, len: u64, known: Known<'a> } = 5,
         /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
         Changed { seq: u64, changes: Changes<'a> } = 6,
         /// The same for a large range, when both are on one node: the new and the old bytes are at these addresses of the
@@ -77,6 +77,66 @@ impl<'a> Field<'a> for Changes<'a> {
         let mut rest = changes;
         while rest.take()?.is_some() {}
         Ok(changes)
+    }
+}
+
+/// Parts of the program's memory that a device has kept from earlier: for each an address, a length and a digest
+/// (XXH3-128). They begin and end with pages, ascend, and do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Known<'a>(pub &'a [u8]);
+
+/// An address, a length and the digest of what the device has there.
+pub type KnownPart = (u64, u32, u128);
+
+impl<'a> Known<'a> {
+    /// Most bytes of memory in a part.
+    pub const PART_MAX: u32 = 64 << 10;
+    /// Most parts in a message.
+    pub(crate) const MOST: usize = (MESSAGE_MAX - Reply::LEN) / Self::EACH;
+    const EACH: usize = u64::LEN + u32::LEN + u128::LEN;
+    const PAGE: u64 = 4096;
+
+    /// Appends a part to a list.
+    pub fn push(out: &mut Vec<u8>, (at, len, digest): KnownPart) {
+        at.write(out);
+        len.write(out);
+        digest.write(out);
+    }
+
+    /// The next part.
+    pub fn take(&mut self) -> Result<Option<KnownPart>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = Reader(self.0);
+        let part = (rest.take()?, rest.take()?, rest.take()?);
+        self.0 = rest.0;
+        Ok(Some(part))
+    }
+
+    fn check(mut self) -> Result<()> {
+        let mut free = 0;
+        while let Some((at, len, _)) = self.take()? {
+            let end = at.checked_add(len.into()).filter(|_| at >= free && (1..=Self::PART_MAX).contains(&len));
+            let is_whole = |end: &u64| at.is_multiple_of(Self::PAGE) && end.is_multiple_of(Self::PAGE);
+            free =
+                end.filter(is_whole).ok_or_else(|| Error::new("a device has no such part of the program's memory"))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Field<'a> for Known<'a> {
+    const LEN: usize = 0;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Result<Self> {
+        let known = Known(r.take()?);
+        known.check()?;
+        Ok(known)
     }
 }
 
@@ -140,8 +200,8 @@ pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
 }
 
 /// Writes a [`Reply::Fetch`].
-pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64) {
-    Reply::Fetch { at, len }.write(out);
+pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64, known: Known<'_>) {
+    Reply::Fetch { at, len, known }.write(out);
 }
 
 /// Writes a [`Reply::ChangedThere`].

@@ -181,6 +181,7 @@ impl<'a> Picture<'a> {
                 Kind::Image => ("receive image", "image", Some(event.what)),
                 Kind::Load => ("load image", "image", None),
                 Kind::Fetch => ("fetch memory", "memory", Some(event.what)),
+                Kind::Confirm => ("confirm memory", "memory", Some(event.what)),
                 Kind::Change => ("send changes", "memory", Some(event.what)),
                 Kind::Write => ("to the accelerator", "transfer", Some(event.what)),
                 Kind::Read => ("from the accelerator", "transfer", Some(event.what)),

@@ -18,8 +18,8 @@ const DIRECTIONS: [&str; Direction::ALL.len()] = [
     "from its accelerator",
 ];
 
-/// What kernels fetched of the program's memory, and changed there.
-const MEMORY: [&str; 2] = ["program's memory fetched", "program's memory changed"];
+/// What kernels fetched of the program's memory, found unchanged, and changed there.
+const MEMORY: [&str; 3] = ["program's memory fetched", "program's memory unchanged", "program's memory changed"];
 
 pub(crate) fn table(view: &View<'_>) -> String {
     let seen = &view.seen;
@@ -37,12 +37,12 @@ pub(crate) fn table(view: &View<'_>) -> String {
     for (_, (name, sum)) in rows.filter(|(way, _)| is_shown(*way)) {
         row(&mut out, name, [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
     }
-    let memory_rows = |out: &mut String, indent: &str, sums: &[Sum; 2]| {
+    let memory_rows = |out: &mut String, indent: &str, sums: &[Sum; 3]| {
         for (name, sum) in MEMORY.iter().zip(sums).filter(|(_, sum)| sum.count > 0) {
             row(out, &format!("{indent}{name}"), [sum.count.to_string(), sum.bytes.to_string(), time(sum.time)]);
         }
     };
-    let mut memory = [Sum::default(); 2];
+    let mut memory = [Sum::default(); 3];
     seen.memory.iter().for_each(|sums| memory.iter_mut().zip(sums).for_each(|(all, &sum)| all.add(sum)));
     memory_rows(&mut out, "", &memory);
     let plain = |n: u64| [n.to_string(), String::new(), String::new()];

@@ -14,8 +14,8 @@ pub(super) struct Seen {
     pub(super) names: Vec<String>,
     places: HashMap<String, usize>,
     pub(super) kernels: Vec<Sum>,
-    /// What kernels fetched of the program's memory, and changed there.
-    pub(super) memory: Vec<[Sum; 2]>,
+    /// What kernels fetched of the program's memory, found unchanged, and changed there.
+    pub(super) memory: Vec<[Sum; 3]>,
     pub(super) moved: [Sum; Direction::ALL.len()],
     pub(super) events: Vec<TraceEvent>,
     pub(super) dropped: u64,
@@ -60,9 +60,10 @@ impl Seen {
                     let place = place(self, kernel);
                     self.kernels[place].add(sum);
                 }
-                Record::Memory(kernel, fetched, changed) => {
+                Record::Memory(kernel, fetched, unchanged, changed) => {
                     let place = place(self, kernel);
-                    self.memory[place].iter_mut().zip([fetched, changed]).for_each(|(all, sum)| all.add(sum));
+                    let sums = [fetched, unchanged, changed];
+                    self.memory[place].iter_mut().zip(sums).for_each(|(all, sum)| all.add(sum));
                 }
                 Record::Moved(way, sum) => self.moved[way as usize - 1].add(sum),
                 Record::Dropped(events) => self.dropped = self.dropped.saturating_add(events),

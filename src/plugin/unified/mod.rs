@@ -3,6 +3,7 @@
 //! they have changed. The waiting thread does so, between its polls.
 
 mod functions;
+mod memory;
 mod merge;
 
 use super::address_map::Reservation;
@@ -14,10 +15,10 @@ use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{layout, node};
+use crate::wire::Bytes;
 use crate::wire::command::Command;
 use crate::wire::hello::Hello;
-use crate::wire::reply::Changes;
-use crate::wire::{Bytes, MESSAGE_MAX};
+use crate::wire::reply::{Changes, Known};
 use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,9 +27,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
-/// Bytes of memory in one message: whole pages.
-const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
-
 /// With this many entries, those are dropped that no kernel needs any more.
 const MANY_TAKEN: usize = 4096;
 
@@ -65,11 +63,24 @@ pub(crate) fn is_required() -> bool {
 }
 
 /// What a device asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Request {
-    Fetch { at: u64, len: u64 },
-    TakeOver { seq: u64, at: u64, len: u64, new: u64, old: u64 },
-    Find { at: u64 },
+    /// `known` is a list of [`Known`] parts.
+    Fetch {
+        at: u64,
+        len: u64,
+        known: Vec<u8>,
+    },
+    TakeOver {
+        seq: u64,
+        at: u64,
+        len: u64,
+        new: u64,
+        old: u64,
+    },
+    Find {
+        at: u64,
+    },
 }
 
 /// Where a device has its first stack. A program that lets regions use its memory keeps these addresses reserved: its own
@@ -180,7 +191,9 @@ impl Unified {
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check(port).and_then(|()| match request {
-                Request::Fetch { at, len } => send_memory(&|command| send(port, command), at, len),
+                Request::Fetch { at, len, known } => {
+                    memory::send(&|command| send(port, command), at..at.saturating_add(len), Known(&known))
+                }
                 Request::TakeOver { seq, at, len, new, old } => {
                     self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
                     send(port, Command::Taken)
@@ -363,31 +376,4 @@ fn both(range: &Range<u64>, own: &Range<u64>) -> String {
          start again",
         range.start, range.end, own.start, own.end
     )
-}
-
-/// Sends the program's memory from the page at `at` on: `len` bytes, or as many as there are.
-fn send_memory(send: &dyn Fn(Command<'_>) -> Result<()>, at: u64, len: u64) -> Result<()> {
-    let (mut now, mut next) = (vec![0; PIECE], vec![0; PIECE]);
-    let read = |at: u64, left: u64, to: &mut [u8]| {
-        let wanted = to.len().min(left as usize);
-        // SAFETY: the buffer has this many bytes.
-        let n = unsafe { node::read_any(at, to.as_mut_ptr(), wanted) };
-        usize::try_from(n).map_or(0, |n| n / PAGE * PAGE)
-    };
-    let (mut at, mut left) = (at, len);
-    let mut n = read(at, left, &mut now);
-    if n == 0 {
-        return Err(Error::new(""));
-    }
-    loop {
-        let (behind, rest) = (at + n as u64, left - n as u64);
-        let more = if n == PIECE { read(behind, rest, &mut next) } else { 0 };
-        let pages = Command::Pages { at, more: more > 0, bytes: Bytes(&now[..n]) };
-        send(pages)?;
-        if more == 0 {
-            return Ok(());
-        }
-        (at, left, n) = (behind, rest, more);
-        std::mem::swap(&mut now, &mut next);
-    }
 }

@@ -43,7 +43,7 @@ fn a_region_is_summed_up_and_reported_once() {
     }
     message.take_up(&trace, &Command::Wait { seq: 1 });
     let begin = message.start();
-    for (kind, bytes) in [(Kind::Fetch, 4096), (Kind::Fetch, 65536), (Kind::Change, 8)] {
+    for (kind, bytes) in [(Kind::Fetch, 4096), (Kind::Fetch, 65536), (Kind::Confirm, 8192), (Kind::Change, 8)] {
         message.exchanged(&trace, HEAD, 0xa0, Exchange { kind, bytes, begin: begin + 2, end: begin + 5 });
     }
     message.done(&trace, HEAD, Kind::Kernel, 0xa0, (begin, begin + 10));
@@ -56,13 +56,14 @@ fn a_region_is_summed_up_and_reported_once() {
     let read = |r: &Record| matches!(r, Record::Moved(Direction::ToHost, Sum { count: 1, bytes: 5, .. }));
     assert!(records.iter().any(kernel) && records.iter().any(written) && records.iter().any(read));
     let (fetched, changed) = (Sum { count: 2, bytes: 69632, time: 6 }, Sum { count: 1, bytes: 8, time: 3 });
-    assert!(records.contains(&Record::Memory(0xa0, fetched, changed)));
+    let unchanged = Sum { count: 1, bytes: 8192, time: 3 };
+    assert!(records.contains(&Record::Memory(0xa0, fetched, unchanged, changed)));
     let events = records.iter().filter_map(|r| if let Record::Event(e) = r { Some(e) } else { None });
     let events: Vec<&TraceEvent> = events.collect();
     let of = |kind| *events.iter().find(|e| e.kind == kind).unwrap();
     let (message, kernel) = (of(Kind::Message), of(Kind::Kernel));
     assert!(message.begin <= kernel.begin && message.end >= kernel.end);
-    assert_eq!((events.len(), kernel.queue, kernel.seq), (5, 3, 7));
+    assert_eq!((events.len(), kernel.queue, kernel.seq), (6, 3, 7));
     assert!(all(&trace).is_empty());
 }
 

@@ -42,7 +42,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Entry { image: a, size: n, flags: b, name: Bytes(bytes) },
         Command::Address { image: b, name: Bytes(bytes) },
         Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
-        Command::Pages { at: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
+        Command::Pages { at: n, same: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
         Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
         Command::Taken,
         Command::Refuse { why: Bytes(bytes) },

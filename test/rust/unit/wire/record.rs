@@ -13,7 +13,7 @@ proptest! {
         let sum = Sum { count: n / 2, bytes: n / 3, time };
         let all = [
             Record::Event(event), Record::Kernel(n, sum), Record::Moved(Direction::ALL[way], sum), Record::Dropped(n),
-            Record::Memory(n, sum, Sum::default()),
+            Record::Memory(n, sum, Sum::default(), sum),
         ];
         let mut message = Vec::new();
         for record in &all {

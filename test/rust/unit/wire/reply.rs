@@ -51,8 +51,8 @@ proptest! {
         if written.last().is_some_and(|(_, new, _)| cut < Changes::HEAD + 2 * new.len()) {
             prop_assert!(Reply::parse(&out[..out.len() - cut]).is_err());
         }
-        fetch(&mut out, at, len);
-        prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len });
+        fetch(&mut out, at, len, Known(&[]));
+        prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len, known: Known(&[]) });
         let (new, old) = (at.to_ne_bytes(), len.to_ne_bytes());
         changed_there(&mut out, seq, at, &new, &old);
         let (here, there) = (new.as_ptr() as u64, old.as_ptr() as u64);
@@ -60,5 +60,39 @@ proptest! {
         prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
         find(&mut out, at);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });
+    }
+
+    #[test]
+    fn what_a_device_knows_ascends(
+        at: u64, len: u64, parts in prop::collection::vec((0..4u64, 1..17u32, any::<u128>()), 0..20), cut in 1..28usize,
+    ) {
+        let (mut list, mut written, mut free) = (Vec::new(), Vec::new(), 0);
+        for (gap, pages, digest) in parts {
+            let part = (4096 * (free + gap), 4096 * pages, digest);
+            free += gap + u64::from(pages);
+            Known::push(&mut list, part);
+            written.push(part);
+        }
+        let mut out = Vec::new();
+        fetch(&mut out, at, len, Known(&list));
+        let Ok(Reply::Fetch { known, .. }) = Reply::parse(&out) else { panic!("{out:?}") };
+        let (mut rest, mut read) = (known, Vec::new());
+        while let Some(part) = rest.take().unwrap() {
+            read.push(part);
+        }
+        prop_assert_eq!(&read, &written);
+        if let Some(&(at, len, digest)) = written.last() {
+            prop_assert!(Reply::parse(&out[..out.len() - cut]).is_err());
+            // Another part that begins before the last one ends, and such as are no pages.
+            let end = at + u64::from(len);
+            let wrong = [(end - 4096, 4096), (end + 1, 4096), (end, 4095), (end, 0), (end, 68 << 10), (u64::MAX - 4095, 4096)];
+            for (at, len) in wrong {
+                let before = list.len();
+                Known::push(&mut list, (at, len, digest));
+                fetch(&mut out, at, 4096, Known(&list));
+                prop_assert!(Reply::parse(&out).is_err(), "{at:#x}, {len}");
+                list.truncate(before);
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@
 mod ahead;
 mod diff;
 mod faults;
+mod kept;
 mod pages;
 mod ranges;
 mod record;
@@ -98,8 +99,7 @@ impl Unified {
             // Others run.
             Some(pages) if self.running.load(Ordering::SeqCst) > 1 => {
                 let refreshed = pages.refresh(&**self.home()?);
-                self.log.add(slot, Kind::Fetch, begin, pages.bytes());
-                refreshed
+                refreshed.map(|amount| self.log.add_fetch(slot, begin, amount))
             }
             Some(_) => {
                 self.forget(&mut pages);
@@ -157,10 +157,7 @@ impl Unified {
             none => none.insert(Pages::new(home)?),
         };
         self.is_used.store(true, Ordering::SeqCst);
-        match all.fetch(home, fault.address)? {
-            0 => {}
-            bytes => self.log.add(fault.slot, Kind::Fetch, begin, bytes),
-        }
+        self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.address)?);
         Ok(fault.address)
     }
 }

@@ -8,11 +8,12 @@
 
 use super::ahead::Ahead;
 use super::diff::{changed_bytes, changed_words, is_change_of};
+use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
 use super::store::Store;
 use crate::base::{Error, Result};
-use crate::device_main::home::Home;
+use crate::device_main::home::{Home, Piece};
 use crate::sys::mapping;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
@@ -37,50 +38,52 @@ pub(super) struct Pages {
     pagemap: File,
     mapped: Ranges,
     streamed: Ranges,
+    /// What `fetched` has from earlier regions, if the program is on another node.
+    kept: Kept,
     ahead: Ahead,
+}
+
+/// Bytes of the program's memory that a kernel waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub fetched: u64,
+    /// They were here, and the program has confirmed them.
+    pub unchanged: u64,
 }
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let (fetched, written) = (Store::new(c"omptarget-mpi-fetched")?, Store::new(c"omptarget-mpi-written")?);
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, streamed, ahead) = Default::default();
-        Ok(Pages { source, fetched, written, pagemap, mapped, streamed, ahead })
+        let (mapped, streamed, kept, ahead) = Default::default();
+        Ok(Pages { source, fetched, written, pagemap, mapped, streamed, kept, ahead })
     }
 
-    /// Fetches the page of an address, and others with it, unless it is there. Returns the number of bytes.
-    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<u64> {
+    /// Fetches the page of an address, and others with it, unless it is there.
+    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<Amount> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
             // Another thread has waited for it.
             let is_there = mapping::is_mapped(&(page..page + PAGE));
-            return if is_there { Ok(0) } else { Err(Error::new("a region has unmapped it")) };
+            return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
         }
         let (range, before) = self.ahead.around(page);
         let is_written = before.is_some_and(|before| self.is_written(&before));
         let wanted = self.mapped.gap(page, &range);
-        let got = match self.fetch_range(home, wanted.clone(), is_written) {
-            Ok(got) if got.contains(&page) => got,
+        let (got, amount) = match self.fetch_range(home, wanted.clone(), is_written) {
+            Ok(got) if got.0.contains(&page) => got,
             // The program has nothing somewhere before the page.
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written)?,
             other => other?,
         };
-        self.ahead.note(page, got.clone());
-        Ok(got.end - got.start)
+        self.ahead.note(page, got);
+        Ok(amount)
     }
 
     /// Fetches what the program has from the start of a range on.
-    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<Range<u64>> {
-        self.fetched.note(&range);
-        if is_written {
-            self.written.note(&range);
-        }
-        let (fetched, written) = (&self.fetched, is_written.then_some(&self.written));
-        let end = self.source.read(home, range.clone(), &mut |at, bytes| {
-            written.map_or(Ok(()), |written| written.write(at, bytes))?;
-            Ok(fetched.write(at, bytes)?)
-        })?;
-        let got = range.start..end;
+    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
+        let (got, amount) = self.receive(home, &range, is_written)?;
+        let end = got.end;
         let mapped = if is_written { self.written.map(&got, false) } else { self.fetched.map(&got, true) };
         mapped.map_err(|e| {
             Error::from(e).context(format_args!(
@@ -92,7 +95,37 @@ impl Pages {
         if is_written {
             self.streamed.insert(got.clone());
         }
-        Ok(got)
+        Ok((got, amount))
+    }
+
+    /// Has in the stores what the program has from the start of a range on.
+    fn receive(&mut self, home: &dyn Home, range: &Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
+        self.fetched.note(range);
+        if is_written {
+            self.written.note(range);
+        }
+        let known = KnownParts::of(&self.fetched, self.kept.within(range))?;
+        let (fetched, written) = (&self.fetched, is_written.then_some(&self.written));
+        let mut amount = Amount::default();
+        let end = self.source.read(home, range.clone(), &known, &mut |Piece { at, same, bytes }| {
+            amount.add(same, bytes);
+            let behind = at + same;
+            if let Some(written) = written {
+                if same > 0 {
+                    written.write(at, &fetched.view(&(at..behind))?)?;
+                }
+                written.write(behind, bytes)?;
+            }
+            Ok(fetched.write(behind, bytes)?)
+        });
+        let got = range.start..*end.as_ref().unwrap_or(&range.start);
+        if got.end < range.end && !self.source.is_near() {
+            // The program does not have it any more.
+            let gone = got.end..range.end;
+            self.kept.remove(&gone);
+            self.fetched.free(&gone);
+        }
+        end.map(|_| (got, amount))
     }
 
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
@@ -118,7 +151,8 @@ impl Pages {
             } else {
                 outgoing.bytes += now.len() as u64;
             }
-            if !last {
+            // The last region's changes are kept as the program has them now.
+            if !last || !self.source.is_near() {
                 self.fetched.write(at, now)?;
             }
         }
@@ -169,14 +203,20 @@ impl Pages {
     }
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
-    pub fn refresh(&mut self, home: &dyn Home) -> Result<()> {
-        for mut rest in self.mapped.iter().collect::<Vec<_>>() {
+    pub fn refresh(&mut self, home: &dyn Home) -> Result<Amount> {
+        let mut amount = Amount::default();
+        for mut rest in self.mapped.iter().flat_map(steps).collect::<Vec<_>>() {
             check_mapped(&rest)?;
             // What the program has unmapped is forgotten, and perhaps some of what is behind it: that is fetched again.
             let mut step = PAGE;
             while !rest.is_empty() {
                 let fetched = &self.fetched;
-                let read = self.source.read(home, rest.clone(), &mut |at, bytes| take_over(fetched, at, bytes));
+                let own = Some(rest.clone()).filter(|_| !self.source.is_near());
+                let known = KnownParts::of(fetched, own.into_iter())?;
+                let read = self.source.read(home, rest.clone(), &known, &mut |Piece { at, same, bytes }| {
+                    amount.add(same, bytes);
+                    take_over(fetched, at + same, bytes)
+                });
                 let end = *read.as_ref().unwrap_or(&rest.start);
                 let mut gone = end..rest.end.min(end + step);
                 if step > PAGE && self.is_changed_in(&gone)? {
@@ -197,7 +237,7 @@ impl Pages {
                 (step, rest.start) = (2 * step, gone.end);
             }
         }
-        Ok(())
+        Ok(amount)
     }
 
     /// True if something in a range differs from what was fetched.
@@ -216,21 +256,34 @@ impl Pages {
         Ok(false)
     }
 
-    /// How much of the program's memory is here.
-    pub fn bytes(&self) -> u64 {
-        self.mapped.bytes()
-    }
-
+    /// No kernel runs: what is here is not the program's memory any more, but may be kept.
     pub fn forget(&mut self) {
         for range in self.mapped.iter() {
             // SAFETY: this object mapped it, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
-        self.fetched.trim();
+        if self.source.is_near() {
+            self.fetched.trim();
+        } else {
+            self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
+        }
         self.written.trim();
         self.mapped.clear();
         self.streamed.clear();
     }
+}
+
+impl Amount {
+    fn add(&mut self, unchanged: u64, fetched: &[u8]) {
+        self.fetched += fetched.len() as u64;
+        self.unchanged += unchanged;
+    }
+}
+
+/// Divides a range into what is asked for at once.
+fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    const STEP: usize = 64 << 20;
+    (range.start..range.end).step_by(STEP).map(move |at| at..range.end.min(at + STEP as u64))
 }
 
 /// True if an entry of a pagemap (Linux, admin-guide/mm/pagemap.rst) shows a copy, not a page of the file: a present page

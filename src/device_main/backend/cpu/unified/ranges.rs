@@ -38,6 +38,19 @@ impl Ranges {
         (address < end).then_some(start..end)
     }
 
+    /// True if all of a range is in the set.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        range.is_empty() || self.around(range.start).is_some_and(|around| around.end >= range.end)
+    }
+
+    /// The parts of a range that are in the set.
+    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = *range;
+        let first = self.around(start).map_or(start, |around| around.start);
+        let near = self.0.range(first..end.max(first));
+        near.map(move |(&from, &to)| from.max(start)..to.min(end)).filter(|part| !part.is_empty())
+    }
+
     /// The largest part of `within` around an address, which is not in the set, that is not either.
     pub fn gap(&self, address: u64, within: &Range<u64>) -> Range<u64> {
         let before = self.0.range(..=address).next_back().map_or(0, |(_, &end)| end);

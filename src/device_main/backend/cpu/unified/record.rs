@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What kernels wait for, if the device is traced.
 
+use super::pages::Amount;
 use crate::base::clock;
 use crate::base::lock::{Mutex, order};
 use crate::device_main::backend::Exchange;
@@ -23,6 +24,17 @@ impl Log {
     pub fn add(&self, slot: usize, kind: Kind, begin: u64, bytes: u64) {
         if self.is_on.load(Ordering::Relaxed) {
             self.all.lock().push((slot, Exchange { kind, bytes, begin, end: clock::now() }));
+        }
+    }
+
+    /// Adds a wait for memory that began at `begin` and ends now. If some of that was fetched, all of the time counts for it.
+    pub fn add_fetch(&self, slot: usize, begin: u64, amount: Amount) {
+        if amount.fetched > 0 {
+            self.add(slot, Kind::Fetch, begin, amount.fetched);
+        }
+        if amount.unchanged > 0 && self.is_on.load(Ordering::Relaxed) {
+            let end = if amount.fetched > 0 { begin } else { clock::now() };
+            self.all.lock().push((slot, Exchange { kind: Kind::Confirm, bytes: amount.unchanged, begin, end }));
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Reads the program's memory: from its process, if that is on this node and the system allows it, or by messages.
 
+use super::kept::KnownParts;
 use crate::base::{Error, Result};
-use crate::device_main::home::Home;
+use crate::device_main::home::{Home, Piece};
 use crate::sys::process;
 use std::ops::Range;
 
@@ -33,11 +34,13 @@ impl Source {
     }
 
     /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
+    /// `known` is what this process has already.
     pub fn read(
         &mut self,
         home: &dyn Home,
         range: Range<u64>,
-        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+        known: &KnownParts,
+        piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
         if let Some(process) = self.process.filter(|_| self.is_allowed) {
             match self.read_process(process, range.clone(), piece) {
@@ -46,12 +49,14 @@ impl Source {
             }
         }
         let mut end = range.start;
-        home.fetch(range.start, range.end - range.start, &mut |at, bytes| {
-            if at != end || at + bytes.len() as u64 > range.end {
+        home.fetch(range.start, range.end - range.start, known.list(), &mut |got| {
+            let same_end = got.at.saturating_add(got.same);
+            let got_end = same_end.saturating_add(got.bytes.len() as u64);
+            if got.at != end || got_end > range.end || !known.covers(&(end..same_end)) {
                 return Err(Error::new("the program sends other memory than this device has asked for"));
             }
-            end += bytes.len() as u64;
-            piece(at, bytes)
+            end = got_end;
+            piece(got)
         })?;
         self.is_allowed = true;
         Ok(end)
@@ -62,7 +67,7 @@ impl Source {
         &mut self,
         process: i32,
         range: Range<u64>,
-        piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+        piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
         let mut at = range.start;
         while at < range.end {
@@ -72,7 +77,7 @@ impl Source {
             match usize::try_from(n) {
                 Ok(n) if n >= PAGE => {
                     let whole = n / PAGE * PAGE;
-                    piece(at, &self.buffer[..whole])?;
+                    piece(Piece { at, same: 0, bytes: &self.buffer[..whole] })?;
                     at += whole as u64;
                 }
                 _ if at > range.start => break,

@@ -4,6 +4,7 @@
 
 use super::ranges::Ranges;
 use crate::base::Result;
+use crate::base::limits::MEMORY_KEPT;
 use crate::sys::{mapping, node};
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -15,8 +16,6 @@ use std::os::unix::fs::FileExt;
 
 /// The file's length: all addresses of a process.
 const ADDRESSES: u64 = 1 << 47;
-/// Most bytes that are kept for the next kernel, which then need not be allocated again.
-const KEPT: u64 = 1 << 30;
 
 pub(super) struct Store {
     file: File,
@@ -58,13 +57,17 @@ impl Store {
 
     /// No kernel uses the file now: frees its memory if that is much.
     pub fn trim(&mut self) {
-        if self.kept.bytes() > KEPT {
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            for range in self.kept.iter() {
-                // If this fails, the memory stays in use.
-                let _ = fallocate(&self.file, hole, range.start, range.end - range.start);
-            }
-            self.kept.clear();
+        if self.kept.bytes() > MEMORY_KEPT {
+            let kept = std::mem::take(&mut self.kept);
+            kept.iter().for_each(|range| self.free(&range));
         }
+    }
+
+    /// Frees the memory of a range, which no kernel uses.
+    pub fn free(&mut self, range: &Range<u64>) {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // If this fails, the memory stays in use.
+        let _ = fallocate(&self.file, hole, range.start, range.end - range.start);
+        self.kept.remove(range);
     }
 }

@@ -19,7 +19,11 @@ fn events_are_bounded_over_the_whole_run() {
 fn kernels_are_known_by_name_not_by_address() {
     let sum = |count| Sum { count, bytes: 0, time: 10 * count };
     let records = |count| {
-        vec![Record::Kernel(0xa0, sum(count)), Record::Memory(0xa0, sum(10 * count), sum(1)), Record::Dropped(1)]
+        vec![
+            Record::Kernel(0xa0, sum(count)),
+            Record::Memory(0xa0, sum(10 * count), sum(5 * count), sum(1)),
+            Record::Dropped(1),
+        ]
     };
     let host = || {
         let mut device = DeviceTrace::default();
@@ -31,7 +35,7 @@ fn kernels_are_known_by_name_not_by_address() {
     seen.add(records(3), host(), 9, |_| "blue".to_string());
     seen.add(records(4), DeviceTrace::default(), 9, |_| "red".to_string());
     assert_eq!((seen.names, seen.kernels), (vec!["red".to_string(), "blue".to_string()], vec![sum(6), sum(3)]));
-    assert_eq!((seen.memory, seen.dropped), (vec![[sum(60), sum(2)], [sum(30), sum(1)]], 3));
+    assert_eq!((seen.memory, seen.dropped), (vec![[sum(60), sum(30), sum(2)], [sum(30), sum(15), sum(1)]], 3));
     let launches: Vec<What> = seen.host.notes[&1].iter().map(|n| n.what).collect();
     assert_eq!(launches, [What::Launch(0), What::Launch(1)]);
 }

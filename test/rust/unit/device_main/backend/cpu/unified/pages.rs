@@ -5,9 +5,10 @@
 use super::*;
 use crate::base::sync::Mutex;
 use crate::device_main::home::Function;
-use crate::wire::reply::{Reply, begin_changed};
+use crate::wire::reply::{Known, Reply, begin_changed};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_128;
 
 const SEQ: u64 = 17;
 
@@ -15,8 +16,10 @@ const SEQ: u64 = 17;
 struct Program {
     base: u64,
     pages: Mutex<Vec<Option<[u8; PAGE as usize]>>>,
-    /// Ranges that were fetched.
+    /// Ranges that were asked for.
     fetched: Mutex<Vec<Range<u64>>>,
+    /// How many pages were sent, because the device did not have them.
+    sent: AtomicU64,
     /// Bytes that came with another old value than they have here.
     conflicts: Mutex<Vec<u64>>,
 }
@@ -27,7 +30,8 @@ impl Program {
         // With room between them, so that no piece of one reaches another one.
         let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
         let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
-        Program { base, pages, fetched: Mutex::default(), conflicts: Mutex::default() }
+        let (fetched, sent, conflicts) = Default::default();
+        Program { base, pages, fetched, sent, conflicts }
     }
 
     fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
@@ -52,6 +56,11 @@ impl Program {
     fn fetched(&self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.fetched.lock())
     }
+
+    /// How many pages were sent since this was asked last.
+    fn sent(&self) -> u64 {
+        self.sent.swap(0, Ordering::Relaxed)
+    }
 }
 
 impl Home for Program {
@@ -59,7 +68,13 @@ impl Home for Program {
         None
     }
 
-    fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    fn fetch(
+        &self,
+        at: u64,
+        len: u64,
+        mut known: Known<'_>,
+        piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<()> {
         assert!(at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0, "{at:#x}, {len:#x}");
         self.fetched.lock().push(at..at + len);
         let first = at.checked_sub(self.base).ok_or_else(|| Error::new("nothing"))? / PAGE;
@@ -69,9 +84,26 @@ impl Home for Program {
         if there.is_empty() {
             return Err(Error::new("nothing"));
         }
+        let mut is_same = vec![false; there.len() / PAGE as usize];
+        while let Some((part, len, digest)) = known.take()? {
+            assert!(at <= part, "{part:#x} is before {at:#x}");
+            let part = (part - at) as usize..(part - at) as usize + len as usize;
+            if there.get(part.clone()).is_some_and(|bytes| xxh3_128(bytes) == digest) {
+                is_same[part.start / PAGE as usize..part.end / PAGE as usize].fill(true);
+            }
+        }
         // In several pieces.
-        let pieces = there.chunks(3 * PAGE as usize).zip((at..).step_by(3 * PAGE as usize));
-        pieces.into_iter().try_for_each(|(bytes, at)| piece(at, bytes))
+        let mut n = 0;
+        while n < is_same.len() {
+            let count = |n: usize, wanted| is_same[n..].iter().take_while(|same| **same == wanted).count();
+            let same = count(n, true);
+            let others = count(n + same, false).min(3);
+            let bytes = &there[(n + same) * PAGE as usize..(n + same + others) * PAGE as usize];
+            self.sent.fetch_add(others as u64, Ordering::Relaxed);
+            piece(Piece { at: at + n as u64 * PAGE, same: same as u64 * PAGE, bytes })?;
+            n += same + others;
+        }
+        Ok(())
     }
 
     fn function(&self, _: u64) -> Result<Function> {
@@ -140,7 +172,7 @@ impl<'a> Device<'a> {
         self.pages.forget();
     }
 
-    fn refresh(&mut self) -> Result<()> {
+    fn refresh(&mut self) -> Result<Amount> {
         self.pages.refresh(self.program)
     }
 }
@@ -314,14 +346,97 @@ fn what_is_forgotten_is_fetched_again() {
 }
 
 #[test]
+fn what_has_not_changed_is_not_sent_again() {
+    let program = Program::new(64);
+    let at = |page: u64| program.base + page * PAGE;
+    (0..64).for_each(|page| program.set(at(page), page as u8 + 1));
+    let mut device = Device::new(&program);
+    let read_all =
+        |device: &mut Device| (0..64).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page))));
+    read_all(&mut device);
+    assert_eq!((program.sent(), program.fetched().len()), (64, 3));
+    // No request more, and nothing sent.
+    device.end();
+    read_all(&mut device);
+    assert_eq!((program.sent(), program.fetched().len()), (0, 3));
+    // One block of 16 pages, and whole pages only.
+    device.end();
+    program.set(at(33) + 77, 1);
+    read_all(&mut device);
+    assert_eq!(device.read(at(33) + 77), 1);
+    assert_eq!(program.sent(), 16);
+    // What a region has changed is known as it went home, whether in order or not.
+    device.write(at(3) + 9, 9);
+    device.end();
+    (0..64).for_each(|page| device.write(at(page), 7));
+    assert_eq!((program.sent(), device.pages.streamed.bytes() > 0), (0, true));
+    device.end();
+    read_all(&mut device);
+    assert_eq!((program.sent(), program.get(at(3) + 9), program.conflicts.lock().len()), (0, 9, 0));
+    // In what is written in order, what is known is there too.
+    device.end();
+    (0..64).for_each(|page| assert_eq!(device.read(at(page)), 7));
+    device.end();
+    for page in 0..64 {
+        assert_eq!(device.read(at(page)), 7);
+        device.write(at(page) + 1, 8);
+    }
+    device.end();
+    assert!((0..64).all(|page| (program.get(at(page)), program.get(at(page) + 1)) == (7, 8)));
+    assert_eq!(program.sent(), 0);
+}
+
+#[test]
+fn what_was_unmapped_is_not_kept() {
+    let program = Program::new(32);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    (0..32).for_each(|page| assert_eq!(device.read(at(page)), 0));
+    device.end();
+    program.unmap(20);
+    program.sent();
+    // It is gone for this region, and what is there later is what counts.
+    assert_eq!(device.read(at(16)), 0);
+    assert!(device.touch(at(20)).is_err());
+    assert!(device.pages.kept.within(&(at(20)..at(32))).next().is_none());
+    device.end();
+    program.pages.lock()[20] = Some([5; PAGE as usize]);
+    assert_eq!((device.read(at(19)), device.read(at(20)), device.read(at(21))), (0, 5, 0));
+    // Mapped again in the meantime, with what was there before: nothing tells, and nothing need.
+    program.sent();
+    device.end();
+    program.unmap(20);
+    program.pages.lock()[20] = Some([5; PAGE as usize]);
+    assert_eq!((device.read(at(20)), program.sent()), (5, 0));
+}
+
+#[test]
+fn a_running_region_is_not_sent_again_what_it_has() {
+    let program = Program::new(40);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    (0..40).for_each(|page| assert_eq!(device.read(at(page)), 0));
+    device.write(at(2), 2);
+    program.sent();
+    assert_eq!(device.refresh().unwrap(), Amount { fetched: 0, unchanged: 40 * PAGE });
+    program.set(at(20), 1);
+    assert_eq!(device.refresh().unwrap(), Amount { fetched: 16 * PAGE, unchanged: 24 * PAGE });
+    assert_eq!((device.read(at(20)), device.read(at(2)), program.sent()), (1, 2, 16));
+}
+
+#[test]
 fn a_program_that_sends_other_memory_is_refused() {
+    /// Stands for memory at the right place that this device is said to have.
+    const SAME: u64 = 1;
     struct Other(u64);
     impl Home for Other {
         fn process(&self) -> Option<i32> {
             None
         }
-        fn fetch(&self, at: u64, len: u64, piece: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-            piece(at.wrapping_add(self.0), &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }])
+        fn fetch(&self, at: u64, len: u64, _: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+            let bytes = &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }];
+            let same = if self.0 == SAME { PAGE } else { 0 };
+            piece(Piece { at: at.wrapping_add(self.0 & !SAME), same, bytes })
         }
         fn function(&self, _: u64) -> Result<Function> {
             unreachable!("no page is a function")
@@ -332,7 +447,7 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
     }
     let base = Program::new(1).base;
-    for shift in [0, PAGE, PAGE.wrapping_neg()] {
+    for shift in [0, PAGE, PAGE.wrapping_neg(), SAME] {
         let home = Other(shift);
         let error = Pages::new(&home).unwrap().fetch(&home, base).unwrap_err().to_string();
         assert!(error.contains("other memory than"), "{error}");

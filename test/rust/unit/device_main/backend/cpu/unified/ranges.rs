@@ -21,6 +21,11 @@ proptest! {
         }
         let all: Vec<_> = ranges.iter().collect();
         prop_assert!(all.windows(2).all(|two| two[0].end < two[1].start), "{all:?} touch or are in no order");
+        let range = within.0.min(within.1)..within.0.max(within.1);
+        let parts: Vec<_> = ranges.within(&range).collect();
+        prop_assert!(parts.iter().all(|part| range.start <= part.start && part.start < part.end && part.end <= range.end));
+        prop_assert!(range.clone().all(|at| is_in[at as usize] == parts.iter().any(|part| part.contains(&at))));
+        prop_assert_eq!(ranges.covers(&range), range.clone().all(|at| is_in[at as usize]));
         for at in 0..is_in.len() as u64 {
             let around = ranges.around(at);
             prop_assert_eq!(around.is_some(), is_in[at as usize]);
