@@ -2,7 +2,7 @@
 //! What the link returns for a finished bulk transfer.
 
 use super::pending_image::PendingImage;
-use super::work::Work;
+use super::work::{Early, Work};
 use crate::base::Error;
 use crate::base::lock::{Mutex, order};
 use crate::link::Peer;
@@ -24,6 +24,8 @@ pub(crate) enum Completion {
     Finish(Moving, Vec<u8>),
     /// Write the bytes to this address.
     Write(Moving, u64, Vec<u8>),
+    /// The same once it is the message's turn.
+    Early(Arc<Early>, Vec<u8>),
     /// Forward the part of an image with this index, which has arrived.
     PassOn(Arc<IncomingImage>, usize),
     /// Nothing: a part of the image was forwarded.

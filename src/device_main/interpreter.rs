@@ -12,9 +12,9 @@ use super::parts::Parts;
 use super::pending_image::PendingImage;
 use super::pool::Me;
 use super::schedule::{Item as _, Schedule};
-use super::transfer::Transfer;
-use super::work::{LONG_COPY, Running, Work};
-use crate::base::limits::OUTPUT_BEFORE_REPLY;
+use super::transfer::{self, Transfer};
+use super::work::{Running, Work};
+use crate::base::limits::{LONG_COPY, OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::command::{Command, Commands, Obtained};
@@ -56,7 +56,12 @@ impl<B: Backend> Interpreter<B> {
     /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
     #[inline]
     pub fn arrive(&self, work: Box<Work>) -> Option<Box<Work>> {
-        self.schedule.lock().arrive(work)
+        let queue = work.head.queue;
+        let now = self.schedule.lock().arrive(work);
+        if B::GATHERS && now.is_none() {
+            self.receive_early(queue);
+        }
+        now
     }
 
     pub fn is_unused(&self) -> bool {
@@ -120,14 +125,25 @@ impl<B: Backend> Interpreter<B> {
         loop {
             match self.step(me, work) {
                 Ok(Step::Next(next)) => work = next,
-                Ok(Step::End(work)) => return self.finish(me, work, drive),
-                Ok(Step::Away) => return,
+                Ok(Step::End(ended)) => match self.finish(me, ended, &drive) {
+                    Some(next) => work = next,
+                    None => return,
+                },
+                Ok(Step::Away) => {
+                    if B::GATHERS && !me.receiving {
+                        // The receiver may sleep: it does not know of bulk data that this thread has begun to move.
+                        let _ = self.parts.pool.hand_out();
+                        self.parts.host.link().wake_driver();
+                    }
+                    return;
+                }
                 Err(e) => self.parts.host.die(&e),
             }
         }
     }
 
-    fn finish(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) {
+    /// Replies to a message. Returns another one that the calling thread should execute.
+    fn finish(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) -> Option<Box<Work>> {
         let Parts { host, output, pool, trace, .. } = &*self.parts;
         if let Some(message) = &mut work.trace {
             message.settle();
@@ -151,13 +167,42 @@ impl<B: Backend> Interpreter<B> {
             message.finish(trace, work.head);
         }
         let mut ready = VecDeque::new();
-        self.schedule.lock().finish(work.head(), work.failure.as_ref(), &mut ready);
+        let (mut schedule, head) = (self.schedule.lock(), work.head());
+        match work.is_passed {
+            true => schedule.end(head, &mut ready),
+            false => schedule.finish(head, work.failure.as_ref(), &mut ready),
+        }
+        drop(schedule);
+        let next = self.keep_next(me, &mut ready);
         pool.append(&mut ready);
         host.link().recycle(std::mem::take(&mut work.message));
         if !me.receiving {
             // The receiver may sleep already: it does not know of this reply.
             drive();
         }
+        next
+    }
+
+    /// The next one of messages that are ready, if the thread that has copied from or to an accelerator should execute it at
+    /// once: it copies too.
+    fn keep_next(&self, me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>> {
+        if !B::GATHERS || !me.is_free() || !ready.front().is_some_and(|next| next.moves_bulk()) {
+            return None;
+        }
+        let mut next = ready.pop_front()?;
+        if let Some(trace) = &mut next.trace {
+            trace.enter();
+        }
+        Some(next)
+    }
+
+    /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
+    fn receive_early(&self, queue: u32) {
+        let mut schedule = self.schedule.lock();
+        let waiting = schedule.waiting_in(queue).take(STAGED_AHEAD + 1);
+        let announced: Vec<_> = waiting.filter_map(|work| transfer::announce_early(&self.parts, work)).collect();
+        drop(schedule);
+        announced.into_iter().for_each(|early| transfer::receive_early(&self.parts, early));
     }
 
     /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If the
@@ -185,6 +230,13 @@ impl<B: Backend> Interpreter<B> {
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
         }
+        if B::GATHERS && me.receiving && self.parts.host.link().has_bulk() && work.copies_long() {
+            // This thread goes on with the bulk data.
+            match self.parts.pool.hand_over(work) {
+                Some(back) => work = back,
+                None => return Ok(Step::Away),
+            }
+        }
         if B::GATHERS && work.copies.is_some() {
             work = self.settle_writes(me, work)?;
         }
@@ -199,15 +251,13 @@ impl<B: Backend> Interpreter<B> {
         let outcome = match command {
             None => return Ok(Step::End(work)),
             Some(Command::Receive { to, len, rank, tag }) => {
-                return Transfer::new(&self.parts, work, (rank, tag)).receive(to, len).map(|()| Step::Away);
+                return self.receive(work, (to, len), (rank, tag));
+            }
+            Some(Command::Send { from, len, rank, tag }) if B::GATHERS && w.failure.is_none() => {
+                return self.send_staged(me, work, (start, from, len), (rank, tag));
             }
             Some(Command::Send { from, len, rank, tag }) => {
-                let (bytes, work) = if B::GATHERS && w.failure.is_none() {
-                    self.read_ahead(me, work, (start, from, len))
-                } else {
-                    (None, work)
-                };
-                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, bytes).map(|()| Step::Away);
+                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
                 let pending = PendingImage::new(len, libraries)?;
@@ -267,6 +317,41 @@ impl<B: Backend> Interpreter<B> {
             work.fail_with(&e);
         }
         Ok(Step::Next(work))
+    }
+
+    /// Receives bulk data, unless that has come before the message's turn.
+    fn receive(&self, mut work: Box<Work>, (to, len): (u64, u64), peer: (u32, u32)) -> Result<Step> {
+        let (queue, early) = (work.head.queue, work.early.take());
+        let Some(early) = early else {
+            Transfer::new(&self.parts, work, peer).receive(to, len)?;
+            self.receive_early(queue);
+            return Ok(Step::Away);
+        };
+        // The message may have one in any case.
+        self.parts.staging.end_ahead();
+        let arrived = transfer::take_early(&self.parts, work, to, &early);
+        self.receive_early(queue);
+        Ok(arrived.map_or(Step::Away, Step::Next))
+    }
+
+    /// Reads memory of an accelerator into a buffer and sends it. If there are buffers, the queue goes on meanwhile.
+    fn send_staged(
+        &self,
+        me: &mut Me,
+        work: Box<Work>,
+        (start, from, len): (usize, u64, u64),
+        peer: (u32, u32),
+    ) -> Result<Step> {
+        let (bytes, mut work) = self.read_ahead(me, work, (start, from, len));
+        let mut ready = VecDeque::new();
+        work.is_passed = bytes.is_some() && work.is_over() && self.parts.staging.begin_ahead();
+        if work.is_passed {
+            self.schedule.lock().go_on(work.head, None, &mut ready);
+        }
+        Transfer::new(&self.parts, work, peer).send(from, len, bytes)?;
+        let next = self.keep_next(me, &mut ready);
+        self.parts.pool.append(&mut ready);
+        Ok(next.map_or(Step::Away, Step::Next))
     }
 
     /// Copies within the device.

@@ -43,6 +43,10 @@ pub(super) struct Pool {
     ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
     /// The length of `ready`, readable without the lock.
     ready_len: AtomicUsize,
+    /// Messages that the receiver has left to idle threads.
+    handed_over: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
+    /// The length of `handed_over`.
+    handed_over_len: AtomicUsize,
     /// Something has become ready since the last [`Pool::hand_out`].
     has_news: AtomicBool,
     threads: AtomicUsize,
@@ -82,6 +86,11 @@ pub(super) struct Me {
 impl Me {
     fn new(slot: usize, receiving: bool) -> Me {
         Me { slot, receiving, was_long: false, wants: false, claims: false, place: Placement::new() }
+    }
+
+    /// True if the thread neither receives nor is to receive again: it may go on with another message.
+    pub fn is_free(&self) -> bool {
+        !self.receiving && !self.wants
     }
 }
 
@@ -152,13 +161,16 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
         } else if !pool.watched.swap(true, Ordering::AcqRel) {
             me.receiving = pool.watch();
             pool.watched.store(false, Ordering::Release);
-            pool.wake_one();
+            let _ = pool.wake_one();
         } else {
             pool.rest();
         }
     }
-    if pool.idle_threads.fetch_sub(1, Ordering::Relaxed) == 1 {
-        add_thread(server);
+    if pool.idle_threads.fetch_sub(1, Ordering::Relaxed) == 1 && !add_thread(server) {
+        // No thread is idle, and this one is the receiver now.
+        while let Some(work) = pool.take_handed_over() {
+            pool.push(work);
+        }
     }
 }
 
@@ -169,10 +181,8 @@ fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
         let others_stay = |n: usize| (n > 1).then(|| n - 1);
         pool.idle_threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
     };
-    if !pool.has_work_for_idle() {
-        return None;
-    }
-    let work = pool.next(None)?;
+    let ready = || if pool.has_work_for_idle() { pool.next(None) } else { None };
+    let work = pool.take_handed_over().or_else(ready)?;
     if leave() || (add_thread(server) && leave()) {
         return Some(work);
     }
@@ -316,10 +326,10 @@ impl Pool {
         self.resting.lock().retain(|t| t.id() != id);
     }
 
-    fn wake_one(&self) {
-        if let Some(thread) = self.resting.lock().pop() {
-            thread.unpark();
-        }
+    /// Wakes an idle thread; false if all are awake or watching.
+    fn wake_one(&self) -> bool {
+        let resting = self.resting.lock().pop();
+        resting.inspect(Thread::unpark).is_some()
     }
 
     /// Watches the receiver. True if this thread took the token, false if there is work.
@@ -328,7 +338,9 @@ impl Pool {
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
-            if self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1 {
+            // The last idle thread starts another one for what was handed over.
+            if self.is_any_handed_over() || (self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1)
+            {
                 return false;
             }
             let state = self.token.look();
@@ -362,7 +374,7 @@ impl Pool {
     #[must_use]
     pub fn hand_out(&self) -> bool {
         if self.has_work_for_idle() {
-            self.wake_one();
+            let _ = self.wake_one();
             self.token.wake_watcher();
         }
         self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
@@ -380,9 +392,41 @@ impl Pool {
         })
     }
 
+    /// The receiver leaves a message to an idle thread; returns it if there may be none.
+    pub fn hand_over(&self, work: Box<Work>) -> Option<Box<Work>> {
+        let may_start = self.threads.load(Ordering::Relaxed) < THREADS;
+        // The last idle thread must be free to replace the receiver.
+        if self.idle_threads.load(Ordering::Relaxed) <= usize::from(!may_start) {
+            return Some(work);
+        }
+        let mut handed_over = self.handed_over.lock();
+        handed_over.push_back(work);
+        // SeqCst: as for `ready_len`.
+        self.handed_over_len.store(handed_over.len(), Ordering::SeqCst);
+        drop(handed_over);
+        if !self.wake_one() {
+            self.token.wake_watcher();
+        }
+        None
+    }
+
+    fn take_handed_over(&self) -> Option<Box<Work>> {
+        if !self.is_any_handed_over() {
+            return None;
+        }
+        let mut handed_over = self.handed_over.lock();
+        let work = handed_over.pop_front();
+        self.handed_over_len.store(handed_over.len(), Ordering::SeqCst);
+        work
+    }
+
+    fn is_any_handed_over(&self) -> bool {
+        self.handed_over_len.load(Ordering::SeqCst) > 0
+    }
+
     /// True if a message is ready that an idle thread may take.
     fn has_work_for_idle(&self) -> bool {
-        !self.none_ready() && !self.is_left_to_receiver()
+        self.is_any_handed_over() || (!self.none_ready() && !self.is_left_to_receiver())
     }
 
     /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran: the

@@ -67,11 +67,20 @@ impl<T: Item> Schedule<T> {
         !self.used
     }
 
+    /// The messages of a queue that wait for their turn, the next one first.
+    pub fn waiting_in(&mut self, queue: u32) -> impl Iterator<Item = &mut T> {
+        self.lanes.iter_mut().filter(move |l| l.queue == queue).flat_map(|l| &mut l.todo)
+    }
+
     /// Removes an executed message; appends to `ready` those that may be executed now.
     pub fn finish(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
-        if let Ok(i) = self.live.binary_search(&head.seq) {
-            self.live.remove(i);
-        }
+        self.go_on(head, failure, ready);
+        self.end(head, ready);
+    }
+
+    /// The queue of a message goes on: appends the next one to `ready`. What waits for the message goes on waiting until
+    /// [`Schedule::end`].
+    pub fn go_on(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
         if let Some(i) = self.lanes.iter().position(|l| l.queue == head.queue) {
             let lane = &mut self.lanes[i];
             if lane.failure.is_none() {
@@ -91,6 +100,13 @@ impl<T: Item> Schedule<T> {
                     self.lanes.swap_remove(i);
                 }
             }
+        }
+    }
+
+    /// Removes a message whose queue has gone on; appends to `ready` those that have waited for it.
+    pub fn end(&mut self, head: Head, ready: &mut VecDeque<T>) {
+        if let Ok(i) = self.live.binary_search(&head.seq) {
+            self.live.remove(i);
         }
         if !self.waiting.is_empty()
             && let Some(items) = self.waiting.remove(&head.seq)

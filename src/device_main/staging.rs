@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Buffers for bulk data of memory that this process can't access. Some are kept: the system clears the pages of new ones.
+//!
+//! A message whose turn it is gets a buffer in any case, or two devices that copy to each other could wait for ever. Only
+//! as many as [`STAGED_AHEAD`] are in use for other messages.
 
-use crate::base::limits::{INLINE_MAX, STAGED};
+use crate::base::limits::{INLINE_MAX, STAGED, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most buffers that are kept.
-const KEPT: usize = 4;
+const KEPT: usize = STAGED_AHEAD + 2;
 
 #[derive(Default)]
-pub(super) struct Staging(Mutex<Vec<Vec<u8>>, { order::LEAF }>);
+pub(super) struct Staging {
+    kept: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
+    /// How many buffers belong to messages whose turn has not come, or is over.
+    ahead: AtomicUsize,
+}
 
 impl Staging {
     /// A buffer of this length with any contents.
     pub fn take(&self, len: usize) -> Vec<u8> {
-        let mut buffer = self.0.lock().pop().unwrap_or_default();
+        let mut buffer = self.kept.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
@@ -21,11 +29,21 @@ impl Staging {
     /// Keeps a buffer that is not needed any more, unless there are enough, or it was not for bulk data or is too large.
     pub fn give(&self, buffer: Vec<u8>) {
         if (INLINE_MAX + 1..=STAGED as usize).contains(&buffer.capacity()) {
-            let mut kept = self.0.lock();
+            let mut kept = self.kept.lock();
             if kept.len() < KEPT {
                 kept.push(buffer);
             }
         }
+    }
+
+    /// True if one more message may have a buffer although it is not its turn; [`Staging::end_ahead`] ends that.
+    pub fn begin_ahead(&self) -> bool {
+        let one_more = |n: usize| (n < STAGED_AHEAD).then_some(n + 1);
+        self.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    pub fn end_ahead(&self) {
+        self.ahead.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

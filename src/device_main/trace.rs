@@ -73,6 +73,25 @@ impl Trace {
         self.on.load(Ordering::Relaxed).then(Box::default)
     }
 
+    /// Records the end of a bulk transfer; `event` lacks only its end. `host`: the peer is the host.
+    #[cold]
+    #[inline(never)]
+    pub fn transferred(&self, event: TraceEvent, host: bool) {
+        let event = TraceEvent { end: clock::now(), ..event };
+        let way = match (event.kind, host) {
+            (Kind::Receive, true) => Some(Direction::ToDevice),
+            (Kind::Receive, false) => Some(Direction::FromOther),
+            (Kind::Send, true) => Some(Direction::ToHost),
+            (Kind::Send, false) => Some(Direction::ToOther),
+            _ => None,
+        };
+        let mut log = self.log.lock();
+        if let Some(way) = way {
+            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end.saturating_sub(event.begin) });
+        }
+        log.event(event);
+    }
+
     /// Moves as many records as fit into a message; returns how many are left.
     pub fn recall(&self, message: &mut Vec<u8>) -> u64 {
         let log = &mut *self.log.lock();
@@ -208,25 +227,6 @@ impl MessageTrace {
             _ => Direction::Within,
         };
         trace.log.lock().moved(way, Sum { count: 1, bytes, time: end.saturating_sub(begin) });
-    }
-
-    /// Records the end of a bulk transfer; `event` lacks only its end. `host`: the peer is the host.
-    #[cold]
-    #[inline(never)]
-    pub fn transferred(&mut self, trace: &Trace, event: TraceEvent, host: bool) {
-        let event = TraceEvent { end: clock::now(), ..event };
-        let way = match (event.kind, host) {
-            (Kind::Receive, true) => Some(Direction::ToDevice),
-            (Kind::Receive, false) => Some(Direction::FromOther),
-            (Kind::Send, true) => Some(Direction::ToHost),
-            (Kind::Send, false) => Some(Direction::ToOther),
-            _ => None,
-        };
-        let mut log = trace.log.lock();
-        if let Some(way) = way {
-            log.moved(way, Sum { count: 1, bytes: event.what, time: event.end.saturating_sub(event.begin) });
-        }
-        log.event(event);
     }
 
     /// The commands were executed; what follows moves no data.

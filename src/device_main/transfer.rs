@@ -6,9 +6,9 @@ use super::backend::{Backend, Copies};
 use super::completion::{Completion, IncomingImage, Moving};
 use super::parts::Parts;
 use super::pending_image::PendingImage;
-use super::work::Work;
-use crate::base::Result;
+use super::work::{Early, Work};
 use crate::base::lock::Mutex;
+use crate::base::{Result, clock};
 use crate::link::{Peer, Span};
 use crate::wire::command::{Head, parts as parts_of};
 use crate::wire::record::{Kind, TraceEvent};
@@ -28,12 +28,8 @@ impl<'a, B: Backend> Transfer<'a, B> {
 
     fn begin(&mut self, kind: Kind, bytes: u64) -> Peer {
         let Moving { work, peer, event } = &mut self.moving;
-        let Head { queue, seq, .. } = work.head;
-        *event = work.trace.as_mut().map(|trace| {
-            let begin = trace.start();
-            let (peer, tag) = (peer.rank as u32, peer.tag);
-            TraceEvent { kind, queue, seq, what: bytes, begin, end: begin, peer, tag }
-        });
+        let head = work.head;
+        *event = work.trace.as_mut().map(|trace| event_of(head, *peer, (kind, bytes), trace.start()));
         *peer
     }
 
@@ -45,11 +41,8 @@ impl<'a, B: Backend> Transfer<'a, B> {
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Vec::new()));
         }
-        let mut bytes = self.parts.staging.take(len as usize);
-        // SAFETY: the heap block does not move with the vector, which the completion
-        // keeps until the transfer is done.
-        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        link.receive_bulk(peer, span, Completion::Write(self.moving, to, bytes))
+        stage(self.parts, peer, len, |bytes| Completion::Write(self.moving, to, bytes));
+        Ok(())
     }
 
     /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no data.
@@ -96,16 +89,65 @@ impl<'a, B: Backend> Transfer<'a, B> {
     }
 }
 
+/// The trace event of a transfer that begins.
+fn event_of(head: Head, peer: Peer, (kind, bytes): (Kind, u64), begin: u64) -> TraceEvent {
+    let Head { queue, seq, .. } = head;
+    TraceEvent { kind, queue, seq, what: bytes, begin, end: begin, peer: peer.rank as u32, tag: peer.tag }
+}
+
+/// Receives into a buffer.
+fn stage<B>(parts: &Parts<B>, peer: Peer, len: u64, completion: impl FnOnce(Vec<u8>) -> Completion) {
+    let mut bytes = parts.staging.take(len as usize);
+    // SAFETY: the heap block does not move with the vector, which the completion keeps until the transfer is done.
+    let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+    parts.host.link().receive_bulk_later(peer, span, completion(bytes));
+}
+
+/// Announces the bulk data of a message that waits for its turn, if the message begins with it and may have a buffer now.
+pub(super) fn announce_early<B>(parts: &Parts<B>, work: &mut Work) -> Option<Arc<Early>> {
+    let (peer, len) = work.early_data()?;
+    if !parts.staging.begin_ahead() {
+        return None;
+    }
+    let event = work.trace.is_some().then(|| event_of(work.head, peer, (Kind::Receive, len), clock::now()));
+    Some(work.early.insert(Early::new(peer, len, event)).clone())
+}
+
+/// Receives what was announced.
+pub(super) fn receive_early<B>(parts: &Parts<B>, early: Arc<Early>) {
+    stage(parts, early.peer, early.len, |bytes| Completion::Early(early, bytes));
+}
+
+/// It is the turn of a message whose bulk data is received before that. Returns the message if the data is there.
+pub(super) fn take_early<B: Backend>(parts: &Parts<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
+    let (work, (result, bytes)) = early.take(work, to)?;
+    Some(Moving { work, peer: early.peer, event: None }.staged(parts, to, result, bytes))
+}
+
 impl Moving {
-    /// Ends the transfer. A failed one is not traced.
-    fn finish<B>(mut self, parts: &Parts<B>, result: Result<()>) {
-        if let (Some(trace), Some(event), Ok(())) = (&mut self.work.trace, self.event, &result) {
-            trace.transferred(&parts.trace, event, parts.host.is(self.peer.rank));
+    /// Ends the transfer, and returns its message. A failed one is not traced.
+    fn end<B>(mut self, parts: &Parts<B>, result: Result<()>) -> Box<Work> {
+        if let (Some(event), Ok(())) = (self.event, &result) {
+            parts.trace.transferred(event, parts.host.is(self.peer.rank));
         }
         if let Err(e) = result {
             self.work.fail_with(&e);
         }
-        parts.pool.push(self.work);
+        self.work
+    }
+
+    /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address, or
+    /// the kernel's launch takes them along.
+    fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Vec<u8>) -> Box<Work> {
+        if result.is_err() || self.work.failure.is_some() {
+            parts.staging.give(bytes);
+        } else if B::GATHERS {
+            self.work.copies = Some(Box::new(Copies::of(to, bytes)));
+        } else {
+            result = parts.backend.write(to, &bytes);
+            parts.staging.give(bytes);
+        }
+        self.end(parts, result)
     }
 }
 
@@ -114,24 +156,20 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
     match completion {
         Completion::Finish(moving, sent) => {
             parts.staging.give(sent);
-            moving.finish(parts, result);
+            if moving.work.is_passed {
+                parts.staging.end_ahead();
+            }
+            parts.pool.push(moving.end(parts, result));
         }
-        Completion::Write(mut moving, to, bytes) => {
-            let is_sound = result.is_ok() && moving.work.failure.is_none();
-            let result = match is_sound {
-                // The thread that executes the message further writes them, or the kernel's launch takes them along.
-                true if B::GATHERS => {
-                    moving.work.copies = Some(Box::new(Copies::of(to, bytes)));
-                    Ok(())
-                }
-                true => {
-                    let written = parts.backend.write(to, &bytes);
-                    parts.staging.give(bytes);
-                    written
-                }
-                false => result,
-            };
-            moving.finish(parts, result);
+        Completion::Write(moving, to, bytes) => parts.pool.push(moving.staged(parts, to, result, bytes)),
+        Completion::Early(early, bytes) => {
+            if let (Some(event), Ok(())) = (early.event, &result) {
+                parts.trace.transferred(event, parts.host.is(early.peer.rank));
+            }
+            if let Some((work, to, (result, bytes))) = early.arrived((result, bytes)) {
+                let moving = Moving { work, peer: early.peer, event: None };
+                parts.pool.push(moving.staged(parts, to, result, bytes));
+            }
         }
         Completion::PassOn(incoming, i) => {
             incoming.to.iter().flatten().for_each(|&to| pass_on(parts, &incoming.image, i, to, result.is_ok()));
@@ -166,5 +204,5 @@ fn finish_image<B>(parts: &Parts<B>, incoming: Arc<IncomingImage>) {
     drop(room);
     parts.loader.insert(id, image);
     let failure = failure.lock().take();
-    moving.finish(parts, failure.map_or(Ok(()), Err));
+    parts.pool.push(moving.end(parts, failure.map_or(Ok(()), Err)));
 }

@@ -4,15 +4,16 @@
 use super::backend::Copies;
 use super::schedule::Item;
 use super::trace::MessageTrace;
-use crate::base::limits::THREADS;
+use crate::base::limits::{LONG_COPY, STAGED, THREADS};
+use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
+use crate::link::Peer;
 use crate::wire::command::{Command, Commands, Head};
+use crate::wire::record::TraceEvent;
 use crate::wire::reply::{self, Failure};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// From this size on, copies within the device are long actions.
-pub(super) const LONG_COPY: u64 = 1 << 20;
 
 /// A message from its arrival to its reply. At any time it is in one place: on a thread, ready in the
 /// pool, in the schedule, in a transfer, or in the slot of a running kernel.
@@ -24,6 +25,10 @@ pub(super) struct Work {
     pub reply: Vec<u8>,
     /// Copies that a launch may take along, of an accelerator only.
     pub copies: Option<Box<Copies>>,
+    /// The bulk data of its first command, if that arrives before the message's turn; of an accelerator only.
+    pub early: Option<Arc<Early>>,
+    /// Its queue has gone on, although the message is not over.
+    pub is_passed: bool,
     /// If set, no more of the message is executed.
     pub failure: Option<Failure>,
     /// What is recorded of the message, if anything. Boxed because a message is moved several times.
@@ -36,7 +41,17 @@ impl Work {
         let (head, rest) = Commands::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
-        Ok(Box::new(Work { head, message, position, reply, copies: None, failure: None, trace }))
+        Ok(Box::new(Work {
+            head,
+            message,
+            position,
+            reply,
+            copies: None,
+            early: None,
+            is_passed: false,
+            failure: None,
+            trace,
+        }))
     }
 
     /// True if the rest of the message may take long.
@@ -60,6 +75,41 @@ impl Work {
         false
     }
 
+    /// The command that is next, if any.
+    fn next(&self) -> Option<Command<'_>> {
+        Commands::resume(&self.message, self.position).take().ok().flatten()
+    }
+
+    /// True if a long copy to, from or within an accelerator comes next, outside of a launch.
+    pub fn copies_long(&self) -> bool {
+        match (&self.copies, self.next()) {
+            (Some(_), Some(Command::LaunchShaped { .. })) => false,
+            (Some(copies), _) => copies.bytes.len() as u64 >= LONG_COPY,
+            (None, Some(Command::Send { len, .. } | Command::Copy { len, .. })) => len >= LONG_COPY,
+            (None, _) => false,
+        }
+    }
+
+    /// The bulk data with which the message begins, if it may be received before the message's turn and is not yet.
+    pub fn early_data(&self) -> Option<(Peer, u64)> {
+        match self.next()? {
+            Command::Receive { len, rank, tag, .. } if self.early.is_none() && len <= STAGED => {
+                Some((Peer { rank: rank as usize, tag }, len))
+            }
+            _ => None,
+        }
+    }
+
+    /// True if bulk data comes next.
+    pub fn moves_bulk(&self) -> bool {
+        matches!(self.next(), Some(Command::Receive { .. } | Command::Send { .. }))
+    }
+
+    /// True if no command is left.
+    pub fn is_over(&self) -> bool {
+        self.next().is_none()
+    }
+
     /// Stops the execution of the message; only the first reason counts.
     pub fn fail_with(&mut self, error: &Error) {
         self.failure.get_or_insert_with(|| Failure { text: error.to_string(), ..Failure::default() });
@@ -70,6 +120,56 @@ impl Work {
             reply::failed(&mut self.reply, self.head.seq, failure);
         }
         std::mem::take(&mut self.reply)
+    }
+}
+
+/// The result of a transfer, and its buffer.
+type Data = (Result<()>, Vec<u8>);
+
+/// Bulk data that is received before its message's turn.
+pub(crate) struct Early {
+    pub(super) peer: Peer,
+    pub(super) len: u64,
+    /// The transfer's trace event, if it is traced.
+    pub(super) event: Option<TraceEvent>,
+    state: Mutex<EarlyState, { order::LEAF }>,
+}
+
+enum EarlyState {
+    InFlight,
+    Arrived(Data),
+    /// It is the turn of this message, which writes the data to this address.
+    Awaited(Box<Work>, u64),
+}
+
+impl Early {
+    pub(super) fn new(peer: Peer, len: u64, event: Option<TraceEvent>) -> Arc<Early> {
+        Arc::new(Early { peer, len, event, state: Mutex::new(EarlyState::InFlight) })
+    }
+
+    /// The data has arrived, or the peer has none. If it is the message's turn, returns the message with the data, and
+    /// where to write that.
+    pub(super) fn arrived(&self, data: Data) -> Option<(Box<Work>, u64, Data)> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, EarlyState::InFlight) {
+            EarlyState::Awaited(work, to) => Some((work, to, data)),
+            _ => {
+                *state = EarlyState::Arrived(data);
+                None
+            }
+        }
+    }
+
+    /// It is the message's turn. Returns the message with the data if that has arrived; otherwise [`Early::arrived`] will.
+    pub(super) fn take(&self, work: Box<Work>, to: u64) -> Option<(Box<Work>, Data)> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, EarlyState::InFlight) {
+            EarlyState::Arrived(data) => Some((work, data)),
+            _ => {
+                *state = EarlyState::Awaited(work, to);
+                None
+            }
+        }
     }
 }
 

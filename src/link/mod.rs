@@ -20,6 +20,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+/// In one of so many rounds a submission that can wait is started even if there is something else to do.
+const LATER_ROUNDS: u64 = 8;
+
 /// What moves the bytes: MPI in a job, in-memory queues in tests.
 pub trait Transport: Send {
     /// Starts a send; see [`Mpi::send`].
@@ -201,6 +204,10 @@ pub struct Link<C> {
     /// Submissions made while another thread was driving.
     outbox: Mutex<Vec<Submission<C>>, { order::LEAF }>,
     outbox_len: AtomicUsize,
+    /// Submissions that can wait until nothing else is to be done.
+    later: Mutex<VecDeque<Submission<C>>, { order::LEAF }>,
+    /// The length of `later`.
+    later_len: AtomicUsize,
     spares: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     fragment: usize,
     unfinished_bulk: AtomicUsize,
@@ -259,6 +266,8 @@ impl<C> Link<C> {
             state: Mutex::new(state),
             outbox: Mutex::default(),
             outbox_len: AtomicUsize::new(0),
+            later: Mutex::default(),
+            later_len: AtomicUsize::new(0),
             spares: Mutex::default(),
             fragment,
             unfinished_bulk: AtomicUsize::new(0),
@@ -303,27 +312,38 @@ impl<C> Link<C> {
 
     /// Sends bulk data. If the transport is broken, `completion` does not come back.
     pub fn send_bulk(&self, peer: Peer, span: Span, completion: C) -> Result<()> {
-        self.bulk(Direction::Out, peer, span, completion)
+        self.submit(self.bulk(Direction::Out, peer, span, completion))
     }
 
     /// Sends as many empty pieces as `len` bytes would take: the receiver's transfer fails instead of waiting
     /// forever.
     pub fn refuse_bulk(&self, peer: Peer, len: usize, completion: C) -> Result<()> {
-        self.bulk(Direction::OutEmpty, peer, Span { at: std::ptr::null_mut(), len }, completion)
+        self.submit(self.bulk(Direction::OutEmpty, peer, Span { at: std::ptr::null_mut(), len }, completion))
     }
 
     /// Receives bulk data; fails like [`Link::send_bulk`].
     pub fn receive_bulk(&self, peer: Peer, span: Span, completion: C) -> Result<()> {
-        self.bulk(Direction::In, peer, span, completion)
+        self.submit(self.bulk(Direction::In, peer, span, completion))
     }
 
-    fn bulk(&self, direction: Direction, peer: Peer, span: Span, completion: C) -> Result<()> {
+    /// The same, started by the thread that drives, and not before it has handled what is there: MPI may copy all of the
+    /// data in that call.
+    pub fn receive_bulk_later(&self, peer: Peer, span: Span, completion: C) {
+        let bulk = self.bulk(Direction::In, peer, span, completion);
+        let mut later = self.later.lock();
+        later.push_back(bulk);
+        self.later_len.store(later.len(), Relaxed);
+        drop(later);
+        self.wake_driver();
+    }
+
+    fn bulk(&self, direction: Direction, peer: Peer, span: Span, completion: C) -> Submission<C> {
         self.unfinished_bulk.fetch_add(1, Relaxed);
         if let Some(traffic) = self.traffic.get(peer.rank) {
             traffic.unfinished.fetch_add(1, Relaxed);
         }
         let pieces = VecDeque::with_capacity(WINDOW);
-        self.submit(Submission::Bulk(Bulk { direction, peer, span, started: 0, pieces, short: false, completion }))
+        Submission::Bulk(Bulk { direction, peer, span, started: 0, pieces, short: false, completion })
     }
 
     /// True while bulk data is in flight, for [`Backoff::pause`].
@@ -351,9 +371,7 @@ impl<C> Link<C> {
             self.outbox_len.store(outbox.len(), Relaxed);
             drop(outbox);
             // That thread may have driven for the last time before it sleeps.
-            if let Some(doorbell) = self.doorbells.mine() {
-                doorbell.ring();
-            }
+            self.wake_driver();
             return Ok(());
         };
         if let Some(e) = &state.broken {
@@ -361,6 +379,23 @@ impl<C> Link<C> {
         }
         let started = self.start_outbox(&mut state).and_then(|()| self.start(&mut state, job));
         started.inspect_err(|e| state.broken = Some(e.clone()))
+    }
+
+    /// Wakes the thread of this process that drives, if it sleeps.
+    pub fn wake_driver(&self) {
+        if let Some(doorbell) = self.doorbells.mine() {
+            doorbell.ring();
+        }
+    }
+
+    /// Starts one of the submissions that can wait. True if there was one.
+    #[cold]
+    fn start_later(&self, state: &mut State<C>) -> Result<bool> {
+        let mut later = self.later.lock();
+        let first = later.pop_front();
+        self.later_len.store(later.len(), Relaxed);
+        drop(later);
+        first.map_or(Ok(false), |job| self.start(state, job).map(|()| true))
     }
 
     #[inline]
@@ -474,6 +509,12 @@ impl<C> Link<C> {
                 inbox.message = Some((got.from, buffer));
             }
         }
+        if self.later_len.load(Relaxed) > 0
+            && (progress == Progress::None || self.rounds().is_multiple_of(LATER_ROUNDS))
+            && self.start_later(state)?
+        {
+            progress = Progress::Made;
+        }
         Ok(progress)
     }
 
@@ -521,7 +562,8 @@ impl<C> Link<C> {
     /// True if no send and no bulk transfer is pending.
     pub fn is_flushed(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
-        self.outbox_len.load(Relaxed) == 0 && state.sends.is_empty() && state.bulk.is_empty()
+        let is_started = self.outbox_len.load(Relaxed) + self.later_len.load(Relaxed) == 0;
+        is_started && state.sends.is_empty() && state.bulk.is_empty()
     }
 
     /// True if less than `most` messages wait to be sent, as far as this thread can see now.

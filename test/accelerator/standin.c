@@ -5,7 +5,8 @@
 // - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
 // - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
 //   block;
-// - every synchronization takes 20 us;
+// - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
+//   while an engine copies;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
 //   the last launch asked for;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
@@ -223,12 +224,25 @@ int32_t __tgt_rtl_synchronize(int32_t device, AsyncInfo *info) {
   return SUCCESS;
 }
 
+/// Copies, and waits for as long as an accelerator's engine would take.
+static void copy(void *to, void *from, int64_t size) {
+  struct timespec end;
+  size_t speed = number("STANDIN_SPEED", 0);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  memcpy(to, from, size);
+  if (speed) {
+    int64_t left = end.tv_nsec + size * 1000 / (int64_t)speed;
+    end.tv_sec += left / 1000000000, end.tv_nsec = left % 1000000000;
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
+  }
+}
+
 int32_t __tgt_rtl_data_submit_async(int32_t device, void *to, void *from, int64_t size, AsyncInfo *info) {
   (void)device;
   info->queue = info;
   if (call(SUBMIT, "submit"))
     return FAIL;
-  memcpy(contents(to, size), from, size);
+  copy(contents(to, size), from, size);
   return SUCCESS;
 }
 
@@ -237,7 +251,7 @@ int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *to, void *from, int6
   info->queue = info;
   if (call(RETRIEVE, "retrieve"))
     return FAIL;
-  memcpy(to, contents(from, size), size);
+  copy(to, contents(from, size), size);
   return SUCCESS;
 }
 

@@ -99,13 +99,18 @@ proptest! {
         // SAFETY: both outlive the transfer, which ends below.
         let (out, room) = unsafe { (Span::new(from.as_ptr().cast_mut(), len), Span::new(to.as_mut_ptr(), len)) };
         let tag = TAG_BULK + 9;
-        links[1].receive_bulk(Peer { rank: 0, tag }, room, ()).unwrap();
+        match len % 2 {
+            0 => links[1].receive_bulk(Peer { rank: 0, tag }, room, ()).unwrap(),
+            _ => links[1].receive_bulk_later(Peer { rank: 0, tag }, room, ()),
+        }
+        prop_assert!(links[1].has_bulk() && !links[1].is_flushed());
         links[0].send_bulk(Peer { rank: 1, tag }, out, ()).unwrap();
         let mut inbox = Inbox::default();
         while inbox.completed.len() < 2 {
             links.iter().for_each(|link| { link.drive(&mut inbox).unwrap(); });
         }
         prop_assert!(inbox.completed.iter().all(|(_, result)| result.is_ok()));
+        prop_assert!(links[1].is_flushed());
         prop_assert_eq!(from, to);
     }
 }

@@ -51,6 +51,24 @@ fn waiting_for_what_is_over_or_to_come_does_not_wait() {
     assert!(s.wait(m, 6).is_some());
 }
 
+#[test]
+fn a_queue_goes_on_before_its_message_is_over() {
+    let mut s = Schedule::default();
+    let mut ready = VecDeque::new();
+    let first = s.arrive(message(1, 7, true)).unwrap();
+    assert!(s.arrive(message(2, 7, false)).is_none() && s.arrive(message(3, 7, false)).is_none());
+    let other = s.arrive(message(4, 8, true)).unwrap();
+    assert_eq!(s.waiting_in(7).map(|m| m.head.seq).collect::<Vec<_>>(), [2, 3]);
+    s.go_on(first.head, None, &mut ready);
+    assert_eq!(ready.pop_front().unwrap().head.seq, 2);
+    assert_eq!(s.waiting_in(7).count(), 1);
+    // It is not over for other queues.
+    assert!(s.wait(other, 1).is_none());
+    s.end(first.head, &mut ready);
+    assert_eq!(ready.pop_front().unwrap().head.seq, 4);
+    assert!(ready.is_empty());
+}
+
 proptest! {
     /// Every message is executed exactly once, after its predecessor and after what it waits for.
     #[test]

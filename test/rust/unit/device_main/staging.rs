@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn some_buffers_are_kept() {
     let staging = Staging::default();
-    let kept = || staging.0.lock().len();
+    let kept = || staging.kept.lock().len();
     (0..KEPT + 2).for_each(|_| staging.give(vec![1; INLINE_MAX + 1]));
     assert_eq!(kept(), KEPT);
     assert_eq!((staging.take(10).len(), staging.take(2 * INLINE_MAX).len()), (10, 2 * INLINE_MAX));
@@ -15,4 +15,13 @@ fn some_buffers_are_kept() {
     staging.give(vec![0; INLINE_MAX]);
     staging.give(vec![0; STAGED as usize + 1]);
     assert_eq!(kept(), KEPT - 2);
+}
+
+#[test]
+fn few_buffers_are_in_use_out_of_turn() {
+    let staging = Staging::default();
+    assert!((0..STAGED_AHEAD).all(|_| staging.begin_ahead()));
+    assert!(!staging.begin_ahead());
+    staging.end_ahead();
+    assert!(staging.begin_ahead() && !staging.begin_ahead());
 }
