@@ -58,7 +58,7 @@ impl<B: Backend> Interpreter<B> {
     pub fn arrive(&self, work: Box<Work>) -> Option<Box<Work>> {
         let queue = work.head.queue;
         let now = self.schedule.lock().arrive(work);
-        if B::GATHERS && now.is_none() {
+        if now.is_none() {
             self.receive_early(queue);
         }
         now
@@ -198,6 +198,9 @@ impl<B: Backend> Interpreter<B> {
 
     /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
     fn receive_early(&self, queue: u32) {
+        if !B::GATHERS {
+            return;
+        }
         let mut schedule = self.schedule.lock();
         let waiting = schedule.waiting_in(queue).take(STAGED_AHEAD + 1);
         let announced: Vec<_> = waiting.filter_map(|work| transfer::announce_early(&self.parts, work)).collect();
@@ -351,6 +354,10 @@ impl<B: Backend> Interpreter<B> {
         Transfer::new(&self.parts, work, peer).send(from, len, bytes)?;
         let next = self.keep_next(me, &mut ready);
         self.parts.pool.append(&mut ready);
+        if next.is_some() {
+            // The receiver may sleep: it does not know of this send.
+            self.parts.host.link().wake_driver();
+        }
         Ok(next.map_or(Step::Away, Step::Next))
     }
 
@@ -390,7 +397,8 @@ impl<B: Backend> Interpreter<B> {
         (start, from, len): (usize, u64, u64),
     ) -> (Option<Vec<u8>>, Box<Work>) {
         let end = std::mem::replace(&mut work.position, start);
-        let mut bytes = self.parts.staging.take(0);
+        let mut bytes = self.parts.staging.take(len as usize);
+        bytes.clear();
         let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
         let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len), read);
         work.position = end;

@@ -187,6 +187,7 @@ fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
         return Some(work);
     }
     pool.with_ready(|ready| ready.push_front(work));
+    pool.has_news.store(true, Ordering::Relaxed);
     None
 }
 

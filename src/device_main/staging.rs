@@ -22,6 +22,10 @@ impl Staging {
     /// A buffer of this length with any contents.
     pub fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.kept.lock().pop().unwrap_or_default();
+        if buffer.capacity() < len {
+            // Growing would copy what is there, and take more than is asked for.
+            buffer = Vec::with_capacity(len);
+        }
         buffer.resize(len, 0);
         buffer
     }

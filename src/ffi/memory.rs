@@ -4,7 +4,7 @@
 use super::queue::{at_once, queue_of};
 use super::*;
 use crate::debug;
-use crate::plugin::{start, unified};
+use crate::plugin::{libraries, unified};
 
 fn to_bytes(size: i64, device: &Device) -> Result<u64> {
     u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))
@@ -20,7 +20,7 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
         let size = to_bytes(size, device)?;
         let at = match kind {
             ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.memory.alloc(size, host as u64)?,
-            ALLOC_SHARED if start::uses_offload_api() => {
+            ALLOC_SHARED if libraries::uses_offload_api() => {
                 return Err(Error::new("programs of the Offload API can't allocate managed memory on MPI devices"));
             }
             ALLOC_HOST | ALLOC_SHARED => {

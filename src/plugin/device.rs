@@ -4,7 +4,7 @@
 use super::address_map::AddressMap;
 use super::engine::Engine;
 use super::image::Images;
-use super::near::{self, Near, SharedPart};
+use super::near::{Near, SharedPart};
 use super::port::Port;
 use super::queue::Queue;
 use super::queues::Queues;
@@ -45,7 +45,7 @@ impl Device {
         (range, shared): (Range<u64>, Option<SharedPart>),
         control: Arc<Queue>,
     ) -> Device {
-        let is_near = near::is_near(&engine, number, &hello);
+        let is_near = engine.is_near(number, &hello);
         let near = if is_near { Near::new(hello.pid as i32, range.start, shared) } else { Near::default() };
         debug!("{}: memory {}", engine.port(number).name, near);
         let queues = Arc::new(Queues::new(engine, number));

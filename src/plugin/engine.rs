@@ -13,13 +13,23 @@ use super::unified::Unified;
 use super::wait::Waiting;
 use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
+use crate::base::settings::Backend;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::{Link, Progress};
 use crate::wire::INLINE_MAX;
 use crate::wire::command::{COMMAND_MAX, Command};
+use crate::wire::hello::Hello;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// A message of a queue.
+pub(crate) struct Place {
+    pub(super) port: usize,
+    pub(super) seq: u64,
+    /// The queue's number.
+    queue: u32,
+}
 
 /// The connection to the devices, and how threads wait for it.
 pub(crate) struct Engine {
@@ -56,6 +66,14 @@ impl Engine {
 
     pub(crate) fn tracing(&self) -> &Tracing {
         &self.connection.tracing
+    }
+
+    /// True if this process may copy from and to a device's memory by itself, if that is possible: a device that is traced
+    /// records all copies, and one that may be replaced or has several processes sees all of them in messages.
+    pub(crate) fn is_near(&self, device: usize, hello: &Hello) -> bool {
+        let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu && !self.tracing().on;
+        // Another node may have a process of that number.
+        is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
     }
 
     /// Sends what a queue has collected, if anything.
@@ -170,9 +188,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends the message that an event is in and returns the message's port and number. Returns `None`
-    /// if the event is complete, or in the batch that `waiting` collects.
-    pub(crate) fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<(usize, u64)>> {
+    /// True if a queue's messages up to this one are complete.
+    pub(crate) fn is_over(&self, place: &Place) -> bool {
+        self.port(place.port).flight.lock().is_over(place.seq, (place.port, place.queue))
+    }
+
+    /// Sends the message that an event is in and returns which it is. Returns `None` if the event is complete, or in the
+    /// batch that `waiting` collects.
+    pub(crate) fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<Place>> {
         loop {
             let position = event.position.lock().clone();
             match position {
@@ -189,8 +212,10 @@ impl Engine {
                     event.complete_behind(&queue, generation);
                     return Ok(None);
                 }
-                Position::Sent { port, seq } if self.port(port).is_complete(seq) => return Ok(None),
-                Position::Sent { port, seq } => return Ok(Some((port, seq))),
+                Position::Sent { port, seq, queue } => {
+                    let place = Place { port, seq, queue };
+                    return Ok(Some(place).filter(|place| !self.is_over(place)));
+                }
             }
         }
     }

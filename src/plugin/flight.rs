@@ -107,6 +107,13 @@ impl Flight {
         self.position(seq).is_none()
     }
 
+    /// True if the messages of a queue up to `seq`, which was sent, are complete. What an accelerator has read for an earlier
+    /// one may come later.
+    pub(crate) fn is_over(&self, seq: u64, (port, queue): (usize, u32)) -> bool {
+        let mut until = self.sent.iter().take_while(|sent| sent.seq <= seq);
+        !until.any(|sent| (sent.queue.port(), sent.queue.id) == (port, queue))
+    }
+
     /// True if message `seq` is not complete and another device has a part in it.
     pub(crate) fn is_split(&self, seq: u64) -> bool {
         self.position(seq).is_some_and(|i| self.sent[i].awaited.extra.elsewhere)

@@ -46,3 +46,9 @@ pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
     let found = found.into_iter().filter(|(name, _)| name.as_os_str().as_bytes().contains(&b'/'));
     found.filter_map(|(name, at)| Some((name.file_name()?.to_str()?.to_string(), path_of(name, at)?))).collect()
 }
+
+/// True if the program uses LLVM's Offload API.
+pub(crate) fn uses_offload_api() -> bool {
+    // SAFETY: the name is a C string.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null()
+}

@@ -3,15 +3,12 @@
 //! the beginning of the arena, where small data is, by a mapping that both processes share.
 
 use super::batch::Target;
-use super::engine::Engine;
-use super::start;
+use super::libraries;
 use crate::base::Result;
 use crate::base::limits::SHARED_MEMORY;
-use crate::base::settings::Backend;
 use crate::sys::process::{read_memory, write_memory};
 use crate::sys::{node, shared_file};
 use crate::wire::command::SharedFile;
-use crate::wire::hello::Hello;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
@@ -80,14 +77,6 @@ impl SharedPart {
     }
 }
 
-/// True if this process may copy from and to a device's memory by itself, if that is possible: a device that is traced
-/// records all copies, and one that may be replaced or has several processes sees all of them in messages.
-pub(crate) fn is_near(engine: &Engine, device: usize, hello: &Hello) -> bool {
-    let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu && !engine.tracing().on;
-    // Another node may have a process of that number.
-    is_plain && engine.connection.link.doorbells().sees_running(engine.port(device).rank)
-}
-
 /// What this process can access of a device's memory.
 #[derive(Default)]
 pub(crate) struct Near {
@@ -107,7 +96,7 @@ impl Near {
         // SAFETY: the byte is writable.
         let is_readable = |&pid: &i32| unsafe { read_memory(pid, at, &mut byte, 1) == 1 };
         let process = Some(process).filter(is_readable);
-        Near { process, shared, queues_are_private: !start::uses_offload_api(), copies: AtomicU32::new(0) }
+        Near { process, shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
     /// Where this process has a few bytes of the device mapped.

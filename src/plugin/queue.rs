@@ -224,8 +224,8 @@ pub(crate) enum Position {
     Complete,
     /// At the end of the message that this queue is collecting.
     Open(Arc<Queue>),
-    /// At the end of this message of this port.
-    Sent { port: usize, seq: u64 },
+    /// At the end of this message of the queue of this number.
+    Sent { port: usize, seq: u64, queue: u32 },
     /// Behind the deferred copies of this queue in its use of this number.
     Deferred { queue: Arc<Queue>, generation: u64 },
 }
@@ -241,7 +241,7 @@ impl Event {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
         } else if open.last != 0 {
-            Position::Sent { port: queue.port, seq: open.last }
+            Position::Sent { port: queue.port, seq: open.last, queue: queue.id }
         } else {
             Position::Complete
         };
@@ -260,7 +260,7 @@ impl Event {
     fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
         let mut position = self.position.lock();
         if self.stamp.load(Ordering::Relaxed) == stamp {
-            *position = Position::Sent { port: queue.port, seq };
+            *position = Position::Sent { port: queue.port, seq, queue: queue.id };
         }
     }
 }

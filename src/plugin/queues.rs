@@ -2,7 +2,7 @@
 //! The queues of one device: creates and reuses them, and waits for them and their events.
 
 use super::batch::ExtraParts;
-use super::engine::Engine;
+use super::engine::{Engine, Place};
 use super::port::Port;
 use super::queue::{Event, Ids, Queue};
 use super::queue_trace::{DeviceTrace, What};
@@ -245,7 +245,7 @@ impl Queues {
     /// Makes all later operations of `queue` wait for the event.
     pub(crate) fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
         match self.engine.settle(event, Some(queue))? {
-            Some((port, seq)) if port == queue.port() && !self.port().flight.lock().is_split(seq) => {
+            Some(Place { port, seq, .. }) if port == queue.port() && !self.port().flight.lock().is_split(seq) => {
                 self.engine.push(queue, &mut queue.open(), Command::Wait { seq })
             }
             // Devices do not know each other's events. libomptarget never requests this.
@@ -255,10 +255,10 @@ impl Queues {
     }
 
     pub(crate) fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
-        let Some((port, seq)) = self.engine.settle(event, None)? else { return Ok(true) };
+        let Some(place) = self.engine.settle(event, None)? else { return Ok(true) };
         self.engine.poll()?;
-        self.engine.connection.check_alive(port)?;
-        let complete = self.engine.port(port).is_complete(seq);
+        self.engine.connection.check_alive(place.port)?;
+        let complete = self.engine.is_over(&place);
         if !complete {
             self.engine.note_idle_poll();
         }
@@ -266,9 +266,9 @@ impl Queues {
     }
 
     pub(crate) fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
-        if let Some((port, seq)) = self.engine.settle(event, None)? {
-            self.engine.wait_until(None, &|| self.engine.port(port).is_complete(seq))?;
-            self.engine.connection.check_alive(port)?;
+        if let Some(place) = self.engine.settle(event, None)? {
+            self.engine.wait_until(None, &|| self.engine.is_over(&place))?;
+            self.engine.connection.check_alive(place.port)?;
         }
         Ok(())
     }

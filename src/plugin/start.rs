@@ -7,7 +7,7 @@ use super::arena::LARGE_PAGE;
 use super::device::Device;
 use super::engine::Engine;
 use super::libraries;
-use super::near::{self, Offer, SharedPart};
+use super::near::{Offer, SharedPart};
 use super::port::Port;
 use super::queue::Queue;
 use super::queue_trace::Tracing;
@@ -247,12 +247,6 @@ fn reserve_window(devices: &[Hello]) -> Option<Vec<Reservation>> {
     Some(reserved)
 }
 
-/// True if the program uses LLVM's Offload API.
-pub(crate) fn uses_offload_api() -> bool {
-    // SAFETY: the name is a C string.
-    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null()
-}
-
 /// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
 /// order their own work by what they wait for, and what the kernels of an accelerator do can't be seen.
 fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
@@ -260,7 +254,7 @@ fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     let ineffective = match settings.asynchronous {
         false => return false,
         true if has_accelerators() => "accelerators (OMPTARGET_MPI_BACKEND=offload)",
-        true if uses_offload_api() => "a program that uses the Offload API",
+        true if libraries::uses_offload_api() => "a program that uses the Offload API",
         true => return true,
     };
     log::warning(format_args!("OMPTARGET_MPI_ASYNC=1 has no effect on {ineffective}"));
@@ -305,7 +299,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
         let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
-        let is_near = |n: &usize| near::is_near(engine, *n, &devices[*n]);
+        let is_near = |n: &usize| engine.is_near(*n, &devices[*n]);
         let offers: Vec<Option<Offer>> = (0..devices.len()).map(|n| Some(n).filter(is_near).and_then(offer)).collect();
         // Never freed: if a wait fails, an answer may still be written to it.
         let beginnings = Box::leak(vec![[0; 8]; devices.len()].into_boxed_slice());

@@ -33,7 +33,7 @@ use crate::plugin::address_map::AddressMap;
 use crate::plugin::device::Device;
 use crate::plugin::distribute::Coming;
 use crate::plugin::engine::Engine;
-use crate::plugin::near::{self, Offer};
+use crate::plugin::near::Offer;
 use crate::plugin::port::Port;
 use crate::plugin::queue::{Event, Queue};
 use crate::plugin::queue_trace::Tracing;
@@ -555,7 +555,7 @@ impl JobOf {
             }
             hello
         };
-        let offer = |n| (case.workers == 0 && near::is_near(&engine, n, &hello(n))).then(|| Offer::new(ARENA).unwrap());
+        let offer = |n| (case.workers == 0 && engine.is_near(n, &hello(n))).then(|| Offer::new(ARENA).unwrap());
         let offers: Vec<_> = (0..devices).map(offer).collect();
         let mut beginnings = vec![[0; 8]; devices];
         for (n, queue) in controls.iter().enumerate() {

@@ -120,12 +120,16 @@ impl Pages {
         });
         let got = range.start..*end.as_ref().unwrap_or(&range.start);
         if got.end < range.end && !self.source.is_near() {
-            // The program does not have it any more.
-            let gone = got.end..range.end;
-            self.kept.remove(&gone);
-            self.fetched.free(&gone);
+            // The program does not have this page any more; of those behind it nothing is known.
+            self.drop_kept(&(got.end..range.end.min(got.end + PAGE)));
         }
         end.map(|_| (got, amount))
+    }
+
+    /// The program does not have these pages any more.
+    fn drop_kept(&mut self, gone: &Range<u64>) {
+        self.kept.remove(gone);
+        self.fetched.free(gone);
     }
 
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
@@ -233,6 +237,9 @@ impl Pages {
                     unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
                     self.mapped.remove(&gone);
                     self.streamed.remove(&gone);
+                    if !self.source.is_near() {
+                        self.drop_kept(&gone);
+                    }
                 }
                 (step, rest.start) = (2 * step, gone.end);
             }
