@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// In one of so many rounds a submission that can wait is started even if there is something else to do.
+/// A submission that can wait starts at least once in this many rounds, even if the link is busy.
 const LATER_ROUNDS: u64 = 8;
 
 /// What moves the bytes: MPI in a job, in-memory queues in tests.

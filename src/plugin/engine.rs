@@ -106,7 +106,7 @@ impl Engine {
         Ok(open.batch())
     }
 
-    /// Has the device make the deferred copies of a queue: the next operation may change what they read.
+    /// Turns the deferred copies of a queue into reads: the next operation may change the memory.
     #[inline]
     pub(crate) fn read_deferred(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
         if open.deferred.is_empty() {

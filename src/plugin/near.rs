@@ -21,7 +21,7 @@ const COPY_MAX: u64 = 64 << 10;
 /// The smallest copy from or to the program that is made by a system call: a smaller one costs less in a message, which is
 /// sent anyway.
 pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
-/// Copies that a device does not notice before it is asked for an answer.
+/// After this many copies, which a device does not see, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
 
 /// A file in memory that a device may map as the beginning of its arena.
@@ -56,7 +56,7 @@ impl Offer {
         SharedFile { pid: std::process::id(), descriptor, nonce: self.nonce, len }
     }
 
-    /// The device has these first bytes in its arena at this address: if they are the file's, it has mapped the file.
+    /// The device's arena is at `at` and begins with these bytes: if they are the file's, the device has mapped the file.
     pub(crate) fn accepted(self, at: u64, first: u64) -> Option<SharedPart> {
         let shared = SharedPart { at, map: self.map };
         if first != self.nonce || first == 0 {
@@ -69,7 +69,7 @@ impl Offer {
 }
 
 impl SharedPart {
-    /// Where this process has the device's memory at an address.
+    /// The address here of the device's memory at `at`.
     fn here(&self, at: u64, len: u64) -> Option<*mut u8> {
         let offset = at.checked_sub(self.at)?;
         let is_inside = offset <= self.map.len() as u64 && len <= self.map.len() as u64 - offset;
@@ -99,7 +99,7 @@ impl Near {
         Near { process, shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
-    /// Where this process has a few bytes of the device mapped.
+    /// The address here of a few bytes of the device's memory, if this process has mapped them.
     #[inline]
     fn mapped(&self, at: u64, len: u64) -> Option<*mut u8> {
         self.shared.as_ref().filter(|_| len <= COPY_MAX)?.here(at, len)

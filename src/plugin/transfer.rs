@@ -103,7 +103,7 @@ impl Memory {
             return Ok(None);
         };
         if self.near.is_answer_due() {
-            // Nothing else tells that the device has failed or is silent. The message has nothing to do.
+            // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();
             self.queues.engine.reserve(&queue, &mut queue.open(), 0, 0)?.gives_something();
             self.queues.synchronize(queue)?;
@@ -135,7 +135,7 @@ impl Memory {
         // SAFETY: the caller's promise: until the queue is synchronized.
         let Some(deferred) = (unsafe { self.near.defer(from, to, size) }) else { return Ok(false) };
         let open = &mut *queue.open();
-        // The message has nothing to do: it only comes behind what precedes the copy.
+        // An empty message will do: its answer shows that everything before the copy is complete.
         self.queues.engine.reserve(queue, open, 0, 0)?.gives_something();
         open.deferred.push(deferred);
         Ok(true)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Files in memory that processes of one node share. The owner tells another process its own number, the file's
-//! descriptor, and the random number that the file begins with; the other one opens the file through `/proc`.
+//! Memory files that processes of one node share. The owner sends another process its process id, the file's descriptor
+//! and the random number at the beginning of the file; the other process opens the file through `/proc`.
 
 use super::node::memfd;
 use crate::base::{Error, Result};

@@ -62,7 +62,7 @@ impl Memory {
     pub fn discard(&self, at: u64, len: u64) {
         let range = self.range();
         if len > 0 && range.contains(&at) && len <= range.end - at {
-            // The first call is for a shared file, and fails where there is none.
+            // MADV_REMOVE frees pages of the shared file and fails for private memory.
             for advice in [libc::MADV_REMOVE, libc::MADV_DONTNEED] {
                 // SAFETY: the range is in the arena. If this fails, the memory stays in use.
                 unsafe { libc::madvise(at as *mut _, len as usize, advice) };

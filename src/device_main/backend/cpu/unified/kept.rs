@@ -75,7 +75,7 @@ impl Kept {
     }
 }
 
-/// What this process tells the program that it has of a range.
+/// The parts of a range that this process already has, as it reports them to the program.
 #[derive(Default)]
 pub(super) struct KnownParts {
     pages: Ranges,
@@ -102,7 +102,7 @@ impl KnownParts {
         Known(&self.list)
     }
 
-    /// True if the program was told of all of a range.
+    /// True if the report covers the whole range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.pages.covers(range)
     }
