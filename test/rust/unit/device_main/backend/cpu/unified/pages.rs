@@ -402,7 +402,7 @@ fn what_was_unmapped_is_not_kept() {
     device.end();
     program.pages.lock()[20] = Some([5; PAGE as usize]);
     assert_eq!((device.read(at(19)), device.read(at(20)), device.read(at(21))), (0, 5, 0));
-    // Mapped again in the meantime, with what was there before: nothing tells, and nothing need.
+    // The page was unmapped and mapped again with the same contents: the digest matches, and nothing is sent.
     program.sent();
     device.end();
     program.unmap(20);
