@@ -173,8 +173,9 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
     }
     let doorbells = doorbells(doorbell, &hellos, &topology, mpi.rank);
     // Spawned processes are another job, which Open MPI 4 shares no memory with.
-    let near = if mpi.is_spawned() { mpi::EAGER_FAR } else { mpi::eager_on_node() };
-    let frame = |h: &Hello| if h.node == hellos[mpi.rank].node { near } else { mpi::EAGER_FAR };
+    let far = mpi::eager_far();
+    let near = if mpi.is_spawned() { far } else { mpi::eager_on_node() };
+    let frame = |h: &Hello| if h.node == hellos[mpi.rank].node { near } else { far };
     let frames = hellos.iter().map(frame).collect();
     Ok(Bootstrap { mpi, doorbells, frames, hellos, topology })
 }

@@ -8,7 +8,7 @@ use super::near::{Access, BY_CALL_MIN, Near};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
-use crate::base::limits::{INLINE_FAR_MAX, STAGED};
+use crate::base::limits::{INLINE_FAR_MAX, INLINE_FAR_PIECE, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
@@ -206,11 +206,13 @@ impl Memory {
         }
         let engine = &self.queues.engine;
         let what = if to_device { What::Submit(size) } else { What::Retrieve(size) };
-        if size as usize <= if self.queues.port().is_far { INLINE_FAR_MAX } else { INLINE_MAX } {
+        let is_far = self.queues.port().is_far;
+        let (most, step) = if is_far { (INLINE_FAR_MAX, INLINE_FAR_PIECE) } else { (INLINE_MAX, INLINE_MAX) };
+        if size as usize <= most {
             let mut open = queue.open();
             let at = engine.tracing().stamp();
-            let mut starts = (0..size).step_by(INLINE_MAX);
-            starts.try_for_each(|at| piece(queue, &mut open, at, (size - at).min(INLINE_MAX as u64)))?;
+            let mut starts = (0..size).step_by(step);
+            starts.try_for_each(|at| piece(queue, &mut open, at, (size - at).min(step as u64)))?;
             open.note(engine.tracing(), at, what);
             return Ok(());
         }
