@@ -2,11 +2,11 @@
 //! Reads device images: ELF shared objects that come from outside and are not trusted.
 
 use super::{Error, Result};
-use goblin::elf::Elf;
-use goblin::elf::dynamic::{DT_RELACOUNT, DT_SYMBOLIC};
+use goblin::container::Ctx;
+use goblin::elf::dynamic::{DT_NEEDED, DT_RELACOUNT, DT_SONAME, DT_SYMBOLIC};
 use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD};
-use goblin::elf::section_header::{SHF_EXECINSTR, SectionHeader};
-use goblin::elf::{header, sym};
+use goblin::elf::section_header::{SHF_EXECINSTR, SHT_SYMTAB, SectionHeader};
+use goblin::elf::{Dynamic, Elf, Header, ProgramHeader, Symtab, header, sym};
 use memmap2::Mmap;
 use std::collections::HashMap;
 use std::fs::File;
@@ -144,7 +144,7 @@ impl Image {
                 }
             }
         }
-        image.needed = strings(&elf.libraries);
+        image.needed = needed_libraries(bytes)?;
         Ok(image)
     }
 }
@@ -179,10 +179,7 @@ pub(crate) fn requires_unified_memory(bytes: &[u8]) -> bool {
     /// `OMP_REGISTER_REQUIRES` and `OMP_REQ_UNIFIED_SHARED_MEMORY`.
     const REQUIRES: u8 = 16;
     const UNIFIED: u8 = 8;
-    let Ok(elf) = Elf::parse(bytes) else { return false };
-    let is_entries = |s: &&SectionHeader| elf.shdr_strtab.get_at(s.sh_name) == Some("llvm_offload_entries");
-    let entries = elf.section_headers.iter().find(is_entries).and_then(|s| bytes.get(s.file_range()?));
-    let entries = entries.unwrap_or_default().as_chunks::<ENTRY>().0;
+    let entries = section(bytes, "llvm_offload_entries").unwrap_or_default().as_chunks::<ENTRY>().0;
     entries.iter().any(|entry| entry[FLAGS] & REQUIRES != 0 && entry[DATA] & UNIFIED != 0)
 }
 
@@ -195,10 +192,6 @@ pub(crate) fn indirect_functions(bytes: &[u8]) -> Result<Vec<String>> {
 
 fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
-}
-
-fn strings(list: &[&str]) -> Vec<String> {
-    list.iter().map(ToString::to_string).collect()
 }
 
 /// Maps a file. Only the pages in use are read: libLLVM has more than 100 MiB.
@@ -245,9 +238,29 @@ pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
     table.iter().filter(is_visible).filter_map(entry).collect()
 }
 
+/// The header of any ELF file, and how to read the rest.
+fn begin(bytes: &[u8]) -> goblin::error::Result<(Header, Ctx)> {
+    let header = Elf::parse_header(bytes)?;
+    let context = Ctx::new(header.container()?, header.endianness()?);
+    Ok((header, context))
+}
+
+/// The strings of the entries of an ELF file's dynamic section that have this tag. Unlike [`Elf::parse`], this reads
+/// nothing else: libLLVM has megabytes of symbols and of their names.
+fn dynamic_strings(bytes: &[u8], tag: u64) -> goblin::error::Result<Vec<String>> {
+    let (header, context) = begin(bytes)?;
+    let segments = ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), context)?;
+    let Some(Dynamic { dyns, info }) = Dynamic::parse(bytes, &segments, context)? else { return Ok(Vec::new()) };
+    let string = |offset: u64| {
+        let start = bytes.get(info.strtab.checked_add(offset as usize)?..)?;
+        Some(String::from_utf8_lossy(start.split(|&byte| byte == 0).next()?).into_owned())
+    };
+    Ok(dyns.iter().filter(|entry| entry.d_tag == tag).filter_map(|entry| string(entry.d_val)).collect())
+}
+
 /// The `DT_NEEDED` entries of any ELF file.
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
-    Elf::parse(bytes).map(|elf| strings(&elf.libraries)).map_err(|e| Error::new(e.to_string()))
+    dynamic_strings(bytes, DT_NEEDED).map_err(|e| Error::new(e.to_string()))
 }
 
 /// The names of the functions and variables that an ELF file imports.
@@ -261,14 +274,13 @@ pub(crate) fn imports(bytes: &[u8]) -> Result<Vec<String>> {
 pub(crate) fn code(bytes: &[u8]) -> Result<Vec<&[u8]>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
     let sections = elf.section_headers.iter().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) != 0);
-    let contents = |s: &SectionHeader| bytes.get(s.file_range()?);
-    let code: Option<Vec<_>> = sections.map(contents).collect();
+    let code: Option<Vec<_>> = sections.map(|section| contents(bytes, section)).collect();
     code.filter(|code| !code.is_empty()).ok_or_else(|| Error::new("no section has code"))
 }
 
 /// The `DT_SONAME` of an ELF file.
 pub(crate) fn soname(bytes: &[u8]) -> Option<String> {
-    Elf::parse(bytes).ok()?.soname.map(ToString::to_string)
+    dynamic_strings(bytes, DT_SONAME).ok()?.pop()
 }
 
 /// True if an ELF file exports a symbol of this name.
@@ -280,14 +292,7 @@ pub(crate) fn exports(bytes: &[u8], symbol: &str) -> bool {
 /// The major releases of clang that compiled an ELF file. Each leaves a string in the section
 /// `.comment`, "Debian clang version 18.1.8 (11)". The list is empty if that section was stripped.
 pub(crate) fn clang_releases(bytes: &[u8]) -> Vec<u32> {
-    releases_in(&comment(bytes).unwrap_or_default())
-}
-
-fn comment(bytes: &[u8]) -> Option<String> {
-    let elf = Elf::parse(bytes).ok()?;
-    let is_comment = |s: &&SectionHeader| elf.shdr_strtab.get_at(s.sh_name) == Some(".comment");
-    let range = elf.section_headers.iter().find(is_comment)?.file_range()?;
-    Some(String::from_utf8_lossy(bytes.get(range)?).into_owned())
+    releases_in(&String::from_utf8_lossy(section(bytes, ".comment").unwrap_or_default()))
 }
 
 fn releases_in(comment: &str) -> Vec<u32> {
@@ -300,11 +305,42 @@ fn releases_in(comment: &str) -> Vec<u32> {
 
 /// True if an ELF file needs or contains an MPI library.
 pub fn uses_mpi(bytes: &[u8]) -> bool {
-    let Ok(elf) = Elf::parse(bytes) else { return false };
-    let by_library = elf.libraries.iter().any(|l| {
-        ["libmpi.", "libmpich.", "libmpi_cxx.", "libmpi_mpifh.", "libmpicxx."].iter().any(|name| l.starts_with(name))
-    });
-    by_library || elf.syms.iter().any(|s| !s.is_import() && elf.strtab.get_at(s.st_name) == Some("MPI_Init"))
+    const LIBRARIES: [&str; 5] = ["libmpi.", "libmpich.", "libmpi_cxx.", "libmpi_mpifh.", "libmpicxx."];
+    let needed = dynamic_strings(bytes, DT_NEEDED).unwrap_or_default();
+    needed.iter().any(|library| LIBRARIES.iter().any(|name| library.starts_with(name)))
+        || defines(bytes, "MPI_Init").unwrap_or(false)
+}
+
+/// True if the table of symbols that a linker leaves has a definition of this name.
+fn defines(bytes: &[u8], name: &str) -> Option<bool> {
+    let (_, context, sections) = sections(bytes)?;
+    let table = sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
+    let names = contents(bytes, sections.get(table.sh_link as usize)?)?;
+    let count = table.sh_size.checked_div(table.sh_entsize)? as usize;
+    let symbols = Symtab::parse(bytes, table.sh_offset as usize, count, context).ok()?;
+    Some(symbols.iter().any(|symbol| !symbol.is_import() && is_string(names, symbol.st_name, name)))
+}
+
+/// The contents of the section of this name.
+fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let (header, _, sections) = sections(bytes)?;
+    let names = contents(bytes, sections.get(usize::from(header.e_shstrndx))?)?;
+    contents(bytes, sections.iter().find(|section| is_string(names, section.sh_name, name))?)
+}
+
+fn sections(bytes: &[u8]) -> Option<(Header, Ctx, Vec<SectionHeader>)> {
+    let (header, context) = begin(bytes).ok()?;
+    let sections = SectionHeader::parse(bytes, header.e_shoff as usize, header.e_shnum.into(), context).ok()?;
+    Some((header, context, sections))
+}
+
+fn contents<'a>(bytes: &'a [u8], section: &SectionHeader) -> Option<&'a [u8]> {
+    bytes.get(section.file_range()?)
+}
+
+/// True if the string at this offset of a table is `string`.
+fn is_string(table: &[u8], at: usize, string: &str) -> bool {
+    table.get(at..).and_then(|s| s.strip_prefix(string.as_bytes())?.first()) == Some(&0)
 }
 
 #[cfg(test)]

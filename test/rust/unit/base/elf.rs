@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::base::target::{Target, empty};
+use crate::plugin::libraries::loaded_libraries;
 use proptest::prelude::*;
 
 fn own_file() -> Vec<u8> {
@@ -19,9 +20,23 @@ fn reads_a_real_shared_object() {
 }
 
 #[test]
+fn what_is_read_of_large_files_is_as_in_the_whole() {
+    let file = own_file();
+    let whole = Elf::parse(&file).unwrap();
+    assert_eq!(needed_libraries(&file).unwrap(), whole.libraries);
+    assert_eq!(defines(&file, "main"), Some(true));
+    assert_eq!(defines(&file, "mai"), Some(false));
+    assert_eq!(section(&file, "no section"), None);
+    let library = loaded_libraries().into_iter().find(|(name, _)| name.starts_with("libc.so")).unwrap();
+    assert_eq!(soname(&map(&library.1).unwrap()), Some(library.0));
+}
+
+#[test]
 fn an_image_names_its_compilers() {
-    assert!(comment(&own_file()).is_some_and(|text| text.contains("rustc version")));
-    assert_eq!(clang_releases(&own_file()), releases_in(&comment(&own_file()).unwrap()));
+    let file = own_file();
+    let comment = String::from_utf8_lossy(section(&file, ".comment").unwrap());
+    assert!(comment.contains("rustc version"));
+    assert_eq!(clang_releases(&file), releases_in(&comment));
     assert!(clang_releases(b"no ELF file").is_empty());
     for (text, releases) in [
         ("GCC: (Debian 14.2.0-19) 14.2.0\0Debian clang version 18.1.8 (18)\0", &[18][..]),
@@ -134,6 +149,8 @@ proptest! {
         if let Ok(image) = Image::parse(&bytes, MACHINE) {
             prop_assert!(image.span.start < image.span.end);
         }
+        uses_mpi(&bytes);
+        clang_releases(&bytes);
         prefer_own_symbols(&mut bytes);
     }
 }
