@@ -77,8 +77,7 @@ impl Memory {
 
     /// Makes the device return unused memory to its system, if it is much.
     fn discard(&self, arena: &mut Arena) -> Result<()> {
-        let port = self.queues.port();
-        if self.queues.engine.leaves_kernels && !port.unawaited.is_empty(|seq| port.is_complete(seq)) {
+        if self.queues.engine.leaves_kernels && !self.has_no_unawaited() {
             // A kernel may still use it: a later call discards it, or it is used again.
             return Ok(());
         }
@@ -99,9 +98,14 @@ impl Memory {
     /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
     /// from `by_call` bytes on.
     fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access>> {
-        let Some(access) = self.near.access(at, len, by_call).filter(|_| self.is_settled(queue)) else {
+        let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
+        if len > INLINE_MAX as u64 {
+            // As bulk data it would follow them, too, and the device would copy it later.
+            self.wait_for_unawaited()?;
+        }
+        if !self.is_settled(queue) {
             return Ok(None);
-        };
+        }
         if self.near.is_answer_due() {
             // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();
@@ -123,8 +127,20 @@ impl Memory {
             && queue.pending.is_idle()
             // It discards what this memory was before.
             && self.control.pending.is_idle()
-            && port.unawaited.is_empty(|seq| port.is_complete(seq))
+            && self.has_no_unawaited()
             && !port.has_failed_unseen()
+    }
+
+    /// True if the device has answered all messages that nobody waits for.
+    fn has_no_unawaited(&self) -> bool {
+        let port = self.queues.port();
+        port.unawaited.is_empty(|seq| port.is_complete(seq))
+    }
+
+    /// Waits for the messages that nobody else waits for, unless the device is lost.
+    fn wait_for_unawaited(&self) -> Result<()> {
+        let is_over = || self.has_no_unawaited() || self.queues.port().alive().is_err();
+        if is_over() { Ok(()) } else { self.queues.engine.wait_until(None, &is_over) }
     }
 
     /// Defers a copy to the program until `queue` is idle; false if this process can't make it.
