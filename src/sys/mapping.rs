@@ -3,6 +3,7 @@
 //!
 //! By the C library's functions, not by `rustix`: UCX intercepts these to follow what is mapped.
 
+use super::node::page_size;
 use std::fs::File;
 use std::io::{Error, Result};
 use std::ops::Range;
@@ -55,6 +56,48 @@ pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
     if got == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
+/// A shared mapping of a file between two pages that can't be accessed: who reads on from what is mapped beside it, stops
+/// there.
+pub(crate) struct Guarded {
+    at: usize,
+    len: usize,
+}
+
+impl Guarded {
+    /// Maps the first `len` bytes of a file, whole pages. A fork of this process does not get them.
+    pub(crate) fn new(file: &File, len: usize) -> Result<Guarded> {
+        let guards = 2 * page_size() as usize;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, at any address.
+        let all = unsafe { libc::mmap(std::ptr::null_mut(), len + guards, libc::PROT_NONE, kind, -1, 0) };
+        if all == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        let guarded = Guarded { at: all as usize + guards / 2, len };
+        // SAFETY: it is the middle of what was mapped just now.
+        unsafe { replace(guarded.at as u64, len as u64, file)? };
+        // SAFETY: the same range; if this fails, a fork has it too.
+        unsafe { libc::madvise(guarded.as_mut_ptr().cast(), len, libc::MADV_DONTFORK) };
+        Ok(guarded)
+    }
+
+    pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
+        self.at as *mut u8
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let guard = page_size() as usize;
+        // SAFETY: `new` has mapped all of it, and nothing uses it without this object.
+        unsafe { unmap((self.at - guard) as u64, (self.len + 2 * guard) as u64) };
+    }
+}
+
 /// True if something is mapped at each of these pages.
 pub(crate) fn is_mapped(pages: &Range<u64>) -> bool {
     // SAFETY: with this flag it only looks at what is mapped.
@@ -67,3 +110,7 @@ pub(crate) unsafe fn unmap(at: u64, len: u64) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(at as *mut _, len as usize) };
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/sys/mapping.rs"]
+mod tests;
