@@ -38,9 +38,9 @@ impl Store {
         self.file.read_exact_at(to, at)
     }
 
-    /// Maps a range to its addresses. What is written there is in the file, or in copies if it is `private`.
-    pub fn map(&self, range: &Range<u64>, private: bool) -> io::Result<()> {
-        mapping::map_file_at(range, &self.file, private)
+    /// Maps a range to its addresses. What is written there is not in the file, but in copies.
+    pub fn map(&self, range: &Range<u64>) -> io::Result<()> {
+        mapping::map_file_at(range, &self.file)
     }
 
     /// What the file has in a range.
