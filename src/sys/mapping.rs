@@ -57,16 +57,16 @@ pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
 }
 
 /// Private memory that will be at other addresses once it is complete.
-pub(crate) struct Staging {
+pub(crate) struct Prepared {
     at: u64,
     len: u64,
     /// Where it will be.
     to: u64,
 }
 
-impl Staging {
+impl Prepared {
     /// For these whole pages, in large pages where possible.
-    pub(crate) fn new(to: &Range<u64>) -> Result<Staging> {
+    pub(crate) fn new(to: &Range<u64>) -> Result<Prepared> {
         const LARGE_PAGE: u64 = 2 << 20;
         let len = to.end - to.start;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -87,7 +87,7 @@ impl Staging {
             unmap(at + len, LARGE_PAGE - lead);
             libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE);
         }
-        Ok(Staging { at, len, to: to.start })
+        Ok(Prepared { at, len, to: to.start })
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -113,7 +113,7 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for Prepared {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: `new` has mapped it, and nothing uses it without this object.

@@ -28,20 +28,20 @@ fn reading_on_stops_before_and_behind_a_guarded_mapping() {
 }
 
 #[test]
-fn staged_memory_is_moved_where_nothing_is() {
+fn prepared_memory_is_moved_where_nothing_is() {
     // Where nothing of a process gets by itself, and no large page begins.
     const AT: u64 = 0x3a00_0000_0000;
     let page = u64::from(page_size());
     let free = AT + page..AT + (5 << 20);
-    let mut staging = Staging::new(&free).unwrap();
-    staging.as_mut_slice().fill(7);
+    let mut prepared = Prepared::new(&free).unwrap();
+    prepared.as_mut_slice().fill(7);
     let end = free.end - page;
-    staging.finish(end - free.start).unwrap();
+    prepared.finish(end - free.start).unwrap();
     assert!(is_mapped(&(free.start..end)) && !is_mapped(&(end..free.end)));
     // SAFETY: it is mapped, and nothing else uses it.
     let moved = unsafe { std::slice::from_raw_parts(free.start as *const u8, (end - free.start) as usize) };
     assert!(moved.iter().all(|byte| *byte == 7));
-    let error = Staging::new(&free).unwrap().finish(page).unwrap_err();
+    let error = Prepared::new(&free).unwrap().finish(page).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
     // SAFETY: as above.
     unsafe { unmap(free.start, end - free.start) };

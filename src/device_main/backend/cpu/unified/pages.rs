@@ -11,10 +11,10 @@ use super::diff::{changed_bytes, changed_words, is_change_of};
 use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
-use super::store::Store;
+use super::store::{LARGE, Store};
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
-use crate::sys::mapping::{self, Staging};
+use crate::sys::mapping::{self, Prepared};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
 use std::fs::File;
@@ -25,8 +25,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const PAGE: u64 = 4096;
 /// Most bytes of one change: its new and its old bytes go into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
-/// Changes of at least this many bytes are offered to a program of this node.
-const LARGE: usize = 64 << 10;
 
 pub(super) struct Pages {
     source: Source,
@@ -52,7 +50,7 @@ pub(super) struct Amount {
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
-        let fetched = Store::new(c"omptarget-mpi-fetched")?;
+        let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
         let (mapped, streamed, kept, ahead) = Default::default();
         Ok(Pages { source, fetched, pagemap, mapped, streamed, kept, ahead })
@@ -81,8 +79,8 @@ impl Pages {
 
     /// Fetches what the program has from the start of a range on.
     fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
-        let mut own = is_written.then(|| Staging::new(&range)).transpose()?;
-        let (got, amount) = self.receive(home, &range, own.as_mut().map(Staging::as_mut_slice))?;
+        let mut own = is_written.then(|| Prepared::new(&range)).transpose()?;
+        let (got, amount) = self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice))?;
         let end = got.end;
         let mapped = own.map_or_else(|| self.fetched.map(&got), |own| own.finish(end - got.start));
         mapped.map_err(|e| {
@@ -152,7 +150,7 @@ impl Pages {
                 now = &copy;
             }
             let is_large = self.source.is_near() && is_change_of(LARGE, now, &old);
-            if !is_large || !home.offer_changes(seq, at, now, &old)? {
+            if !is_large || !home.offer_changes(seq, at, now, self.fetched.to_offer())? {
                 for change in changed_words(now, &old) {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }

@@ -5,6 +5,7 @@
 use super::*;
 use crate::base::sync::Mutex;
 use crate::device_main::home::Function;
+use crate::wire::command::SharedFile;
 use crate::wire::reply::{Known, Reply, begin_changed};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,7 +111,7 @@ impl Home for Program {
         unreachable!("no page is a function")
     }
 
-    fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+    fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
         unreachable!("the program is on another node")
     }
 
@@ -440,7 +441,7 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn function(&self, _: u64) -> Result<Function> {
             unreachable!("no page is a function")
         }
-        fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<bool> {
+        fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
             unreachable!("nothing has changed")
         }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
