@@ -44,6 +44,46 @@ fn a_conflict_keeps_nothing_else_of_its_line() {
     assert!((0..LEN).all(|i| memory.0[i] == if i == 100 { 3 } else { 1 }));
 }
 
+/// Each way is for other processors, and the tests of `merge` use one of them. Bytes that only the program has changed hold
+/// up pairs, not lines.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn words_are_replaced_up_to_a_conflict() {
+    type Replace = unsafe fn(*const AtomicU64, &[[u8; WORD]], &[[u8; WORD]]) -> usize;
+    let mut ways: Vec<(Replace, usize)> = Vec::new();
+    if std::arch::is_x86_feature_detected!("cmpxchg16b") {
+        ways.push((replace_pairs, 16));
+    }
+    if std::arch::is_x86_feature_detected!("avx512bw") {
+        ways.push((replace_lines, 64));
+    }
+    for (replace, step) in ways {
+        let mut memory = Aligned([0; LEN]);
+        memory.0[100] = 3;
+        memory.0[1] = 5;
+        let mut new = [1; LEN];
+        new[1] = 0;
+        // SAFETY: it is this memory, which nothing else uses now, and the processor has the instructions.
+        let replace = |new: &[u8; LEN], at: &mut Aligned| unsafe {
+            replace(at.0.as_mut_ptr().cast(), new.as_chunks().0, [0; LEN].as_chunks().0)
+        };
+        let end = 100 / step * step;
+        assert_eq!(replace(&new, &mut memory), if step == 16 { 0 } else { end / WORD });
+        new[1] = 1;
+        memory = Aligned([0; LEN]);
+        memory.0[100] = 3;
+        assert_eq!(replace(&new, &mut memory), end / WORD);
+        assert!((0..LEN).all(|i| memory.0[i]
+            == if i < end {
+                1
+            } else if i == 100 {
+                3
+            } else {
+                0
+            }));
+    }
+}
+
 #[test]
 fn a_value_that_is_there_already_is_no_conflict() {
     let mut memory = Aligned([0; LEN]);
