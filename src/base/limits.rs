@@ -72,7 +72,7 @@ pub const IN_FLIGHT: usize = limit(256, 2);
 
 /// Threads of a device: one receives, while the others run a kernel each.
 pub const THREADS: usize = limit(32, 4);
-/// Most bytes of the program's memory that a device keeps for later regions, in each of two files.
+/// Most bytes of the program's memory that a device keeps for later regions.
 pub const MEMORY_KEPT: u64 = limit(1 << 30, 1 << 20) as u64;
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);

@@ -3,6 +3,7 @@
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
+use crate::wire::command::SharedFile;
 use crate::wire::reply::Known;
 use std::collections::VecDeque;
 use std::thread::Thread;
@@ -26,8 +27,8 @@ pub(crate) trait Home: Send + Sync {
     fn function(&self, at: u64) -> Result<Function>;
 
     /// Has the program read from this process how the kernel of message `seq` has changed its memory at `at`; false if
-    /// it can't.
-    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<bool>;
+    /// it can't. `old` is a file that has the old bytes at that offset.
+    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool>;
 
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));

@@ -27,7 +27,7 @@ use crate::link::backoff::Backoff;
 use crate::link::{Inbox, Progress};
 use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Command, Commands, SharedFile};
 use crate::wire::reply::{self, Known};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -284,7 +284,7 @@ impl<B: Backend> Home for Server<B> {
         }
     }
 
-    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<bool> {
+    fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool> {
         let host = &self.parts.host;
         let mut message = host.link().buffer();
         reply::changed_there(&mut message, seq, at, new, old);

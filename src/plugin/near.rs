@@ -6,10 +6,10 @@ use super::batch::Target;
 use super::libraries;
 use crate::base::Result;
 use crate::base::limits::SHARED_MEMORY;
+use crate::sys::mapping::Guarded;
 use crate::sys::process::{read_memory, write_memory};
 use crate::sys::{node, shared_file};
 use crate::wire::command::SharedFile;
-use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -29,14 +29,14 @@ pub(crate) struct Offer {
     /// Open until the device has answered.
     file: File,
     nonce: u64,
-    map: MmapRaw,
+    map: Guarded,
 }
 
 /// The beginning of a device's arena, which this process has mapped elsewhere.
 pub(crate) struct SharedPart {
     /// Where the arena begins.
     at: u64,
-    map: MmapRaw,
+    map: Guarded,
 }
 
 impl Offer {
@@ -45,9 +45,8 @@ impl Offer {
         let page = u64::from(node::page_size());
         let len = SHARED_MEMORY.min((capacity / 4).next_multiple_of(page));
         let (file, nonce) = shared_file::create(len)?;
-        let map = MmapOptions::new().len(len as usize).map_raw(&file)?;
-        // A fork of this process has no devices.
-        let _ = map.advise(Advice::DontFork);
+        // A fork of this process has no devices, and a region that reads the program's memory ahead does not need this.
+        let map = Guarded::new(&file, len as usize)?;
         Ok(Offer { file, nonce, map })
     }
 

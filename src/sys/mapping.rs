@@ -3,6 +3,7 @@
 //!
 //! By the C library's functions, not by `rustix`: UCX intercepts these to follow what is mapped.
 
+use super::node::page_size;
 use std::fs::File;
 use std::io::{Error, Result};
 use std::ops::Range;
@@ -16,12 +17,12 @@ pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) ->
     map(at, len, protection, (kind, file, 0))
 }
 
-/// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet.
-pub(crate) fn map_file_at(range: &Range<u64>, file: &File, private: bool) -> Result<()> {
+/// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet. Writing makes copies.
+pub(crate) fn map_file_at(range: &Range<u64>, file: &File) -> Result<()> {
     /// Maps pages that the file has, as reading would (Linux 5.14).
     const MADV_POPULATE_READ: libc::c_int = 22;
     let (at, len) = (range.start, range.end - range.start);
-    let kind = if private { libc::MAP_PRIVATE | libc::MAP_NORESERVE } else { libc::MAP_SHARED };
+    let kind = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     map(at, len, libc::PROT_READ | libc::PROT_WRITE, (kind, file.as_raw_fd(), at))?;
     // SAFETY: the range was mapped just now. If this fails, each page takes a fault.
     unsafe { libc::madvise(at as *mut _, len as usize, MADV_POPULATE_READ) };
@@ -55,6 +56,114 @@ pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
     if got == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Private memory that will be at other addresses once it is complete.
+pub(crate) struct Prepared {
+    at: u64,
+    len: u64,
+    /// Where it will be.
+    to: u64,
+}
+
+impl Prepared {
+    /// For these whole pages, in large pages where possible.
+    pub(crate) fn new(to: &Range<u64>) -> Result<Prepared> {
+        const LARGE_PAGE: u64 = 2 << 20;
+        let len = to.end - to.start;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let (protection, room) = (libc::PROT_READ | libc::PROT_WRITE, len + LARGE_PAGE);
+        // SAFETY: a new mapping, at any address.
+        let all = unsafe { libc::mmap(std::ptr::null_mut(), room as usize, protection, kind, -1, 0) };
+        if all == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        // Moving takes large pages along if they begin at the same places.
+        let lead = to.start.wrapping_sub(all as u64) % LARGE_PAGE;
+        let at = all as u64 + lead;
+        // SAFETY: all of this was mapped just now. If the advice fails, pages are small.
+        unsafe {
+            if lead > 0 {
+                unmap(all as u64, lead);
+            }
+            unmap(at + len, LARGE_PAGE - lead);
+            libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE);
+        }
+        Ok(Prepared { at, len, to: to.start })
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: nothing else uses this mapping.
+        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len as usize) }
+    }
+
+    /// Moves the first `len` bytes to their addresses, where nothing may be mapped yet.
+    pub(crate) fn finish(mut self, len: u64) -> Result<()> {
+        // Takes the place, if it is free.
+        map_at(self.to, len, libc::PROT_NONE, None)?;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let (from, to, len) = (self.at as *mut _, self.to as *mut libc::c_void, len as usize);
+        // SAFETY: both ranges are this object's.
+        if unsafe { libc::mremap(from, len, len, flags, to) } == libc::MAP_FAILED {
+            let error = Error::last_os_error();
+            // SAFETY: as above; nothing uses it.
+            unsafe { unmap(self.to, len as u64) };
+            return Err(error);
+        }
+        (self.at, self.len) = (self.at + len as u64, self.len - len as u64);
+        Ok(())
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `new` has mapped it, and nothing uses it without this object.
+            unsafe { unmap(self.at, self.len) };
+        }
+    }
+}
+
+/// A shared mapping of a file between two pages that can't be accessed: who reads on from what is mapped beside it, stops
+/// there.
+pub(crate) struct Guarded {
+    at: usize,
+    len: usize,
+}
+
+impl Guarded {
+    /// Maps the first `len` bytes of a file, whole pages. A fork of this process does not get them.
+    pub(crate) fn new(file: &File, len: usize) -> Result<Guarded> {
+        let guards = 2 * page_size() as usize;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, at any address.
+        let all = unsafe { libc::mmap(std::ptr::null_mut(), len + guards, libc::PROT_NONE, kind, -1, 0) };
+        if all == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        let guarded = Guarded { at: all as usize + guards / 2, len };
+        // SAFETY: it is the middle of what was mapped just now.
+        unsafe { replace(guarded.at as u64, len as u64, file)? };
+        // SAFETY: the same range; if this fails, a fork has it too.
+        unsafe { libc::madvise(guarded.as_mut_ptr().cast(), len, libc::MADV_DONTFORK) };
+        Ok(guarded)
+    }
+
+    pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
+        self.at as *mut u8
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let guard = page_size() as usize;
+        // SAFETY: `new` has mapped all of it, and nothing uses it without this object.
+        unsafe { unmap((self.at - guard) as u64, (self.len + 2 * guard) as u64) };
+    }
+}
+
 /// True if something is mapped at each of these pages.
 pub(crate) fn is_mapped(pages: &Range<u64>) -> bool {
     // SAFETY: with this flag it only looks at what is mapped.
@@ -67,3 +176,7 @@ pub(crate) unsafe fn unmap(at: u64, len: u64) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(at as *mut _, len as usize) };
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/sys/mapping.rs"]
+mod tests;

@@ -124,10 +124,10 @@ wire_format! {
 }
 
 wire_format! {
-    /// A file that the program shares with a device of its node, see `sys::shared_file`; none if its length is 0.
+    /// A file that a process shares with another one of its node, see `sys::shared_file`; none if its length is 0.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SharedFile {
-        /// The program's process.
+        /// The process.
         pub pid: u32,
         /// The file's descriptor there.
         pub descriptor: u32,

@@ -2,6 +2,7 @@
 //! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, [`Reply::Output`] for
 //! printed text, and [`Reply::Records`] on request.
 
+use super::command::SharedFile;
 use super::format::{Field, wire_format};
 use super::record::Records;
 use super::{MESSAGE_MAX, Reader};
@@ -25,9 +26,10 @@ wire_format! {
         Fetch { at: u64, len: u64, known: Known<'a> } = 5,
         /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
         Changed { seq: u64, changes: Changes<'a> } = 6,
-        /// The same for a large range, when both are on one node: the new and the old bytes are at these addresses of the
-        /// device. The host reads them there and sends [`super::command::Command::Taken`].
-        ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: u64 } = 8,
+        /// The same for a large range, when both are on one node: the new bytes are at this address of the device, the old
+        /// ones at the offset `at` of a file of the device. The host reads them there and sends
+        /// [`super::command::Command::Taken`].
+        ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: SharedFile } = 8,
         /// A region calls the program's function at this address: the host is to send its name.
         Find { at: u64 } = 7,
     }
@@ -205,8 +207,8 @@ pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64, known: Known<'_>) {
 }
 
 /// Writes a [`Reply::ChangedThere`].
-pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], old: &[u8]) {
-    let (len, new, old) = (new.len() as u64, new.as_ptr() as u64, old.as_ptr() as u64);
+pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], old: SharedFile) {
+    let (len, new) = (new.len() as u64, new.as_ptr() as u64);
     Reply::ChangedThere { seq, at, len, new, old }.write(out);
 }
 

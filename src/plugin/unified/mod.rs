@@ -14,14 +14,16 @@ use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
-use crate::sys::{layout, node};
+use crate::sys::{layout, node, shared_file};
 use crate::wire::Bytes;
-use crate::wire::command::Command;
+use crate::wire::command::{Command, SharedFile};
 use crate::wire::hello::Hello;
 use crate::wire::reply::{Changes, Known};
 use merge::Conflict;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +78,7 @@ pub(crate) enum Request {
         at: u64,
         len: u64,
         new: u64,
-        old: u64,
+        old: SharedFile,
     },
     Find {
         at: u64,
@@ -117,6 +119,8 @@ pub(crate) struct Unified {
     stacks: Vec<FirstStack>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
+    /// Their files with what they have fetched, if they can be opened.
+    files: Vec<OnceLock<Option<File>>>,
     /// What was taken over while kernels of other devices ran.
     taken: Mutex<Vec<Taken>, { order::TAKEN }>,
     /// What devices have asked for, with their numbers.
@@ -134,10 +138,11 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
+        let files = devices.iter().map(|_| OnceLock::new()).collect();
         let (taken, requests, is_asked) = Default::default();
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
-        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, files, taken, requests, is_asked }
     }
 
     /// True if regions may use the program's memory.
@@ -272,25 +277,26 @@ impl Unified {
         Ok(())
     }
 
-    /// The same for a range, of which the device's process has the new and the old bytes. Fails if they can't be read.
+    /// The same for a range, of which the device's process has the new bytes at `new`, and a file has the old ones. Fails
+    /// if they can't be read.
     fn take_over_from(
         &self,
         (ports, say): (&Ports, Say<'_>),
         (port, seq): (usize, u64),
         range: Range<u64>,
         new: u64,
-        old: u64,
+        old: SharedFile,
     ) -> Result<()> {
         const PIECE: usize = 256 << 10;
         let process = self.processes[port].ok_or(Error::Reported)?;
+        let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len).ok();
+        let before_file = self.files[port].get_or_init(open).as_ref().ok_or(Error::Reported)?;
         let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
         for at in range.clone().step_by(PIECE) {
             let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
-            let read = |from: u64, to: &mut [u8]| {
-                // SAFETY: the buffer is that long.
-                unsafe { process::read_memory(process, from + offset, to.as_mut_ptr(), len) == len as isize }
-            };
-            if !read(new, &mut theirs) || !read(old, &mut before) {
+            // SAFETY: the buffer is that long.
+            let n = unsafe { process::read_memory(process, new.wrapping_add(offset), theirs.as_mut_ptr(), len) };
+            if n != len as isize || before_file.read_exact_at(&mut before[..len], at).is_err() {
                 return Err(Error::Reported);
             }
             let change = (at, &theirs[..len], &before[..len]);

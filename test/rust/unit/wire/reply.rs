@@ -53,10 +53,9 @@ proptest! {
         }
         fetch(&mut out, at, len, Known(&[]));
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len, known: Known(&[]) });
-        let (new, old) = (at.to_ne_bytes(), len.to_ne_bytes());
-        changed_there(&mut out, seq, at, &new, &old);
-        let (here, there) = (new.as_ptr() as u64, old.as_ptr() as u64);
-        let wanted = Reply::ChangedThere { seq, at, len: 8, new: here, old: there };
+        let (new, old) = (at.to_ne_bytes(), SharedFile { pid: 1, descriptor: 2, nonce: at, len });
+        changed_there(&mut out, seq, at, &new, old);
+        let wanted = Reply::ChangedThere { seq, at, len: 8, new: new.as_ptr() as u64, old };
         prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
         find(&mut out, at);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });

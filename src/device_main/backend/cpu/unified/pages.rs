@@ -4,17 +4,17 @@
 //! They are private mappings of a store that has what was fetched. A page is written to the store before it is mapped: no
 //! thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it; the store keeps what
 //! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
-//! order, what comes next is mapped from a second store: all of it may have changed then.
+//! order, what comes next is copied at once: all of it may have changed then.
 
 use super::ahead::Ahead;
 use super::diff::{changed_bytes, changed_words, is_change_of};
 use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
-use super::store::Store;
+use super::store::{LARGE, Store};
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
-use crate::sys::mapping;
+use crate::sys::mapping::{self, Prepared};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::reply::Changes;
 use std::fs::File;
@@ -25,18 +25,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const PAGE: u64 = 4096;
 /// Most bytes of one change: its new and its old bytes go into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
-/// Changes of at least this many bytes are offered to a program of this node.
-const LARGE: usize = 64 << 10;
 
 pub(super) struct Pages {
     source: Source,
     /// What was fetched.
     fetched: Store,
-    /// What kernels that write in order use instead, in `streamed`.
-    written: Store,
     /// This process's pagemap.
     pagemap: File,
     mapped: Ranges,
+    /// Where kernels write in order: memory of this process alone.
     streamed: Ranges,
     /// What `fetched` has from earlier regions, if the program is on another node.
     kept: Kept,
@@ -53,10 +50,10 @@ pub(super) struct Amount {
 
 impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
-        let (fetched, written) = (Store::new(c"omptarget-mpi-fetched")?, Store::new(c"omptarget-mpi-written")?);
+        let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
         let (mapped, streamed, kept, ahead) = Default::default();
-        Ok(Pages { source, fetched, written, pagemap, mapped, streamed, kept, ahead })
+        Ok(Pages { source, fetched, pagemap, mapped, streamed, kept, ahead })
     }
 
     /// Fetches the page of an address, and others with it, unless it is there.
@@ -82,9 +79,10 @@ impl Pages {
 
     /// Fetches what the program has from the start of a range on.
     fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
-        let (got, amount) = self.receive(home, &range, is_written)?;
+        let mut own = is_written.then(|| Prepared::new(&range)).transpose()?;
+        let (got, amount) = self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice))?;
         let end = got.end;
-        let mapped = if is_written { self.written.map(&got, false) } else { self.fetched.map(&got, true) };
+        let mapped = own.map_or_else(|| self.fetched.map(&got), |own| own.finish(end - got.start));
         mapped.map_err(|e| {
             Error::from(e).context(format_args!(
                 "the program has {:#x} to {end:#x}, which this device can't map there",
@@ -98,26 +96,30 @@ impl Pages {
         Ok((got, amount))
     }
 
-    /// Has in the stores what the program has from the start of a range on.
-    fn receive(&mut self, home: &dyn Home, range: &Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
+    /// Has in the store, and in `own`, what the program has from the start of a range on.
+    fn receive(
+        &mut self,
+        home: &dyn Home,
+        range: &Range<u64>,
+        mut own: Option<&mut [u8]>,
+    ) -> Result<(Range<u64>, Amount)> {
         self.fetched.note(range);
-        if is_written {
-            self.written.note(range);
-        }
         let known = KnownParts::of(&self.fetched, self.kept.within(range))?;
-        let (fetched, written) = (&self.fetched, is_written.then_some(&self.written));
-        let mut amount = Amount::default();
-        let end = self.source.read(home, range.clone(), &known, &mut |Piece { at, same, bytes }| {
-            amount.add(same, bytes);
-            let behind = at + same;
-            if let Some(written) = written {
-                if same > 0 {
-                    written.write(at, &fetched.view(&(at..behind))?)?;
-                }
-                written.write(behind, bytes)?;
+        let fetched = &self.fetched;
+        let (mut amount, mut unchanged) = (Amount::default(), Vec::new());
+        let end =
+            self.source.read(home, range.clone(), &known, own.as_deref_mut(), &mut |Piece { at, same, bytes }| {
+                amount.add(same, bytes);
+                let behind = at + same;
+                unchanged.push(at..behind);
+                Ok(fetched.write(behind, bytes)?)
+            });
+        if let Some(own) = own {
+            for part in unchanged.into_iter().filter(|part| !part.is_empty()) {
+                let (from, end) = ((part.start - range.start) as usize, (part.end - range.start) as usize);
+                fetched.read(part.start, &mut own[from..end])?;
             }
-            Ok(fetched.write(behind, bytes)?)
-        });
+        }
         let got = range.start..*end.as_ref().unwrap_or(&range.start);
         if got.end < range.end && !self.source.is_near() {
             // The program does not have this page any more; of those behind it nothing is known.
@@ -148,7 +150,7 @@ impl Pages {
                 now = &copy;
             }
             let is_large = self.source.is_near() && is_change_of(LARGE, now, &old);
-            if !is_large || !home.offer_changes(seq, at, now, &old)? {
+            if !is_large || !home.offer_changes(seq, at, now, self.fetched.to_offer())? {
                 for change in changed_words(now, &old) {
                     outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
                 }
@@ -169,8 +171,10 @@ impl Pages {
 
     /// What kernels have written to, or may have.
     fn written(&self) -> Result<Vec<Range<u64>>> {
-        let mut written = Ranges::default();
-        for range in self.mapped.iter() {
+        let (mut written, mut of_store) = (Ranges::default(), Ranges::default());
+        self.mapped.iter().for_each(|range| of_store.insert(range));
+        self.streamed.iter().for_each(|range| of_store.remove(&range));
+        for range in of_store.iter() {
             self.copies(&range)?.into_iter().for_each(|page| written.insert(page..page + PAGE));
         }
         self.streamed.iter().for_each(|range| written.insert(range));
@@ -197,12 +201,14 @@ impl Pages {
         written.is_ok_and(|pages| 2 * pages as u64 * PAGE > last.end - last.start)
     }
 
-    /// How many pages of a range differ between the stores.
+    /// How many pages of a range differ from what was fetched.
     fn changed_pages(&self, range: &Range<u64>) -> Result<usize> {
         let len = (range.end - range.start) as usize;
-        let (mut new, mut old) = (vec![0; len], vec![0; len]);
-        self.written.read(range.start, &mut new)?;
+        let mut old = vec![0; len];
         self.fetched.read(range.start, &mut old)?;
+        check_mapped(range)?;
+        // SAFETY: these pages are mapped. If others write there, any value will do.
+        let new = unsafe { std::slice::from_raw_parts(range.start as *const u8, len) };
         Ok(new.chunks(PAGE as usize).zip(old.chunks(PAGE as usize)).filter(|(new, old)| new != old).count())
     }
 
@@ -217,7 +223,7 @@ impl Pages {
                 let fetched = &self.fetched;
                 let own = Some(rest.clone()).filter(|_| !self.source.is_near());
                 let known = KnownParts::of(fetched, own.into_iter())?;
-                let read = self.source.read(home, rest.clone(), &known, &mut |Piece { at, same, bytes }| {
+                let read = self.source.read(home, rest.clone(), &known, None, &mut |Piece { at, same, bytes }| {
                     amount.add(same, bytes);
                     take_over(fetched, at + same, bytes)
                 });
@@ -274,7 +280,6 @@ impl Pages {
         } else {
             self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
         }
-        self.written.trim();
         self.mapped.clear();
         self.streamed.clear();
     }

@@ -34,16 +34,17 @@ impl Source {
     }
 
     /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
-    /// `known` is what this process has already.
+    /// `known` is what this process has already. The bytes are in `to` as well, if there is one.
     pub fn read(
         &mut self,
         home: &dyn Home,
         range: Range<u64>,
         known: &KnownParts,
+        mut to: Option<&mut [u8]>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
         if let Some(process) = self.process.filter(|_| self.is_allowed) {
-            match self.read_process(process, range.clone(), piece) {
+            match self.read_process(process, range.clone(), to.as_deref_mut(), piece) {
                 Err(Error::Reported) => self.process = None,
                 result => return result,
             }
@@ -56,6 +57,10 @@ impl Source {
                 return Err(Error::new("the program sends other memory than this device has asked for"));
             }
             end = got_end;
+            if let Some(to) = &mut to {
+                let (from, end) = ((same_end - range.start) as usize, (got_end - range.start) as usize);
+                to[from..end].copy_from_slice(got.bytes);
+            }
             piece(got)
         })?;
         self.is_allowed = true;
@@ -67,17 +72,22 @@ impl Source {
         &mut self,
         process: i32,
         range: Range<u64>,
+        mut to: Option<&mut [u8]>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
         let mut at = range.start;
         while at < range.end {
             let wanted = PIECE.min((range.end - at) as usize);
+            let buffer = match &mut to {
+                Some(to) => &mut to[(at - range.start) as usize..][..wanted],
+                None => &mut self.buffer[..wanted],
+            };
             // SAFETY: the buffer is that long.
-            let n = unsafe { process::read_memory(process, at, self.buffer.as_mut_ptr(), wanted) };
+            let n = unsafe { process::read_memory(process, at, buffer.as_mut_ptr(), wanted) };
             match usize::try_from(n) {
                 Ok(n) if n >= PAGE => {
                     let whole = n / PAGE * PAGE;
-                    piece(Piece { at, same: 0, bytes: &self.buffer[..whole] })?;
+                    piece(Piece { at, same: 0, bytes: &buffer[..whole] })?;
                     at += whole as u64;
                 }
                 _ if at > range.start => break,

@@ -5,29 +5,39 @@
 use super::ranges::Ranges;
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;
-use crate::sys::{mapping, node};
+use crate::sys::{mapping, shared_file};
+use crate::wire::command::SharedFile;
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+/// Changes of at least this many bytes are offered to a program of this node, which reads them from the file.
+pub(super) const LARGE: usize = 64 << 10;
 /// The file's length: all addresses of a process.
 const ADDRESSES: u64 = 1 << 47;
 
 pub(super) struct Store {
     file: File,
+    nonce: u64,
     /// What the file may have memory for.
     kept: Ranges,
 }
 
 impl Store {
-    pub fn new(name: &CStr) -> Result<Store> {
-        let file = node::memfd(name, 0)?;
-        file.set_len(ADDRESSES)?;
-        Ok(Store { file, kept: Ranges::default() })
+    pub fn new() -> Result<Store> {
+        // Its first bytes are of no page that a program may have.
+        let (file, nonce) = shared_file::create(ADDRESSES)?;
+        Ok(Store { file, nonce, kept: Ranges::default() })
+    }
+
+    /// For the program to read the file.
+    pub fn to_offer(&self) -> SharedFile {
+        let (pid, descriptor) = (std::process::id(), self.file.as_raw_fd() as u32);
+        SharedFile { pid, descriptor, nonce: self.nonce, len: ADDRESSES }
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -38,14 +48,18 @@ impl Store {
         self.file.read_exact_at(to, at)
     }
 
-    /// Maps a range to its addresses. What is written there is in the file, or in copies if it is `private`.
-    pub fn map(&self, range: &Range<u64>, private: bool) -> io::Result<()> {
-        mapping::map_file_at(range, &self.file, private)
+    /// Maps a range to its addresses. What is written there is not in the file, but in copies.
+    pub fn map(&self, range: &Range<u64>) -> io::Result<()> {
+        mapping::map_file_at(range, &self.file)
     }
 
     /// What the file has in a range.
     pub fn view(&self, range: &Range<u64>) -> Result<Mmap> {
-        let view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).populate().clone();
+        let mut view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).clone();
+        // Of a large range only the beginning may be needed.
+        if range.end - range.start < LARGE as u64 {
+            view.populate();
+        }
         // SAFETY: only this object, under its owner's lock, changes the file.
         Ok(unsafe { view.map(&self.file)? })
     }

@@ -5,9 +5,11 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU8;
 
-/// Memory whose first byte is the first one of a word.
-#[repr(align(8))]
-struct Aligned([u8; 64]);
+/// Some cache lines.
+const LEN: usize = 192;
+
+#[repr(align(64))]
+struct Aligned([u8; LEN]);
 
 /// Merges into the bytes at `at` of `memory`.
 fn merge_at(memory: &mut Aligned, at: usize, new: &[u8], old: &[u8]) -> std::result::Result<(), Conflict> {
@@ -18,7 +20,7 @@ fn merge_at(memory: &mut Aligned, at: usize, new: &[u8], old: &[u8]) -> std::res
 
 #[test]
 fn conflicts_name_byte_and_values() {
-    let mut memory = Aligned([0; 64]);
+    let mut memory = Aligned([0; LEN]);
     memory.0[20] = 3;
     let base = memory.0.as_ptr() as u64;
     let conflict = merge_at(&mut memory, 13, &[1; 20], &[0; 20]).unwrap_err();
@@ -33,8 +35,58 @@ fn conflicts_name_byte_and_values() {
 }
 
 #[test]
+fn a_conflict_keeps_nothing_else_of_its_line() {
+    let mut memory = Aligned([0; LEN]);
+    memory.0[100] = 3;
+    let base = memory.0.as_ptr() as u64;
+    let conflict = merge_at(&mut memory, 0, &[1; LEN], &[0; LEN]).unwrap_err();
+    assert_eq!(conflict, Conflict { at: base + 100, new: 1, old: 0, here: 3 });
+    assert!((0..LEN).all(|i| memory.0[i] == if i == 100 { 3 } else { 1 }));
+}
+
+/// Each way is for other processors, and the tests of `merge` use one of them. Bytes that only the program has changed hold
+/// up pairs, not lines.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn words_are_replaced_up_to_a_conflict() {
+    type Replace = unsafe fn(*const AtomicU64, &[[u8; WORD]], &[[u8; WORD]]) -> usize;
+    let mut ways: Vec<(Replace, usize)> = Vec::new();
+    if std::arch::is_x86_feature_detected!("cmpxchg16b") {
+        ways.push((replace_pairs, 16));
+    }
+    if std::arch::is_x86_feature_detected!("avx512bw") {
+        ways.push((replace_lines, 64));
+    }
+    for (replace, step) in ways {
+        let mut memory = Aligned([0; LEN]);
+        memory.0[100] = 3;
+        memory.0[1] = 5;
+        let mut new = [1; LEN];
+        new[1] = 0;
+        // SAFETY: it is this memory, which nothing else uses now, and the processor has the instructions.
+        let replace = |new: &[u8; LEN], at: &mut Aligned| unsafe {
+            replace(at.0.as_mut_ptr().cast(), new.as_chunks().0, [0; LEN].as_chunks().0)
+        };
+        let end = 100 / step * step;
+        assert_eq!(replace(&new, &mut memory), if step == 16 { 0 } else { end / WORD });
+        new[1] = 1;
+        memory = Aligned([0; LEN]);
+        memory.0[100] = 3;
+        assert_eq!(replace(&new, &mut memory), end / WORD);
+        assert!((0..LEN).all(|i| memory.0[i]
+            == if i < end {
+                1
+            } else if i == 100 {
+                3
+            } else {
+                0
+            }));
+    }
+}
+
+#[test]
 fn a_value_that_is_there_already_is_no_conflict() {
-    let mut memory = Aligned([0; 64]);
+    let mut memory = Aligned([0; LEN]);
     memory.0[9] = 5;
     assert_eq!(merge_at(&mut memory, 8, &[4, 5, 6], &[0; 3]), Ok(()));
     assert_eq!(memory.0[7..12], [0, 4, 5, 6, 0]);
@@ -42,7 +94,7 @@ fn a_value_that_is_there_already_is_no_conflict() {
 
 #[test]
 fn a_value_that_another_device_has_stored_is_a_conflict() {
-    let mut memory = Aligned([0; 64]);
+    let mut memory = Aligned([0; LEN]);
     memory.0[9] = 5;
     let base = memory.0.as_ptr() as u64;
     let mut merge_with = |others: u64, new: &[u8; 3]| {
@@ -66,10 +118,10 @@ proptest! {
 
 #[test]
 fn nothing_is_written_where_nothing_has_changed() {
-    let mut memory = Aligned([9; 64]);
+    let mut memory = Aligned([9; LEN]);
     assert_eq!(merge_at(&mut memory, 3, &[1; 50], &[1; 50]), Ok(()));
     assert_eq!(merge_at(&mut memory, 3, &[], &[]), Ok(()));
-    assert_eq!(memory.0, [9; 64]);
+    assert_eq!(memory.0, [9; LEN]);
 }
 
 #[test]
@@ -105,7 +157,8 @@ proptest! {
     /// Any range, aligned or not: changed bytes get their new values, all others keep theirs.
     #[test]
     fn only_changed_bytes_are_replaced(
-        before in prop::collection::vec(any::<u8>(), 64), at in 0usize..32, edits in prop::collection::vec(0u8..3, 0..32),
+        before in prop::collection::vec(any::<u8>(), LEN), at in 0usize..LEN / 2,
+        edits in prop::collection::vec(0u8..3, 0..LEN / 2),
         others in prop::collection::vec(0u8..2, 32),
     ) {
         let mut memory = Aligned(before.clone().try_into().unwrap());
@@ -129,24 +182,24 @@ proptest! {
     /// The program's threads and two devices write different bytes of the same words at once: none is lost.
     #[test]
     fn writers_of_different_bytes_do_not_disturb_each_other(
-        owners in prop::collection::vec(0u8..4, 64), cuts in prop::collection::vec((0usize..64, 1usize..64), 40),
+        owners in prop::collection::vec(0u8..4, LEN), cuts in prop::collection::vec((0usize..LEN, 1usize..LEN), 40),
     ) {
-        let memory: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
-        let bytes = memory.as_ptr() as usize;
-        // SAFETY: the words' bytes; all threads use them as atomics of the processor.
+        let mut memory = Aligned([0; LEN]);
+        let bytes = memory.0.as_mut_ptr() as usize;
+        // SAFETY: the memory's bytes; all threads use them as atomics of the processor.
         let byte = |i: usize| unsafe { &*((bytes + i) as *const AtomicU8) };
         std::thread::scope(|scope| {
             for device in 0..2u8 {
                 let (owners, cuts) = (&owners, &cuts);
                 scope.spawn(move || {
-                    let mut known = [0u8; 64];
+                    let mut known = [0u8; LEN];
                     for (round, &(start, len)) in cuts.iter().enumerate() {
-                        let end = (start + len).min(64);
+                        let end = (start + len).min(LEN);
                         let mut new = known;
                         for i in (start..end).filter(|i| owners[*i] == device) {
                             new[i] = round as u8 + 1;
                         }
-                        // SAFETY: these words, which live longer than this thread and are only accessed as atomics.
+                        // SAFETY: these bytes, which live longer than this thread and are only accessed as atomics.
                         unsafe { merge((bytes + start) as *mut u8, &new[start..end], &known[start..end], &|_| false) }
                             .expect("nobody else writes these bytes");
                         known = new;
@@ -157,7 +210,7 @@ proptest! {
                 let owners = &owners;
                 scope.spawn(move || {
                     for round in 1..=200u8 {
-                        (0..64).filter(|i| owners[*i] == thread).for_each(|i| byte(i).store(round, Ordering::Relaxed));
+                        (0..LEN).filter(|i| owners[*i] == thread).for_each(|i| byte(i).store(round, Ordering::Relaxed));
                     }
                 });
             }

@@ -53,7 +53,7 @@ fn what_is_removed_is_not_counted() {
 
 #[test]
 fn digests_are_of_blocks() {
-    let mut store = Store::new(c"test").unwrap();
+    let mut store = Store::new().unwrap();
     let bytes: Vec<u8> = (0..3 * BLOCK).map(|n| (n / 7) as u8).collect();
     store.write(BLOCK, &bytes).unwrap();
     let (first, second) = (BLOCK + PAGE..2 * BLOCK + PAGE, 3 * BLOCK..4 * BLOCK);
@@ -75,7 +75,7 @@ fn digests_are_of_blocks() {
 
 #[test]
 fn there_are_no_more_parts_than_a_message_holds() {
-    let store = Store::new(c"test").unwrap();
+    let store = Store::new().unwrap();
     let ranges = (0..2 * Known::MOST as u64).map(|n| 2 * n * PAGE..(2 * n + 1) * PAGE);
     let known = KnownParts::of(&store, ranges).unwrap();
     assert_eq!(known.pages.iter().count(), Known::MOST);

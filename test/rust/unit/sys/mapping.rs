@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/sys/mapping.rs`.
+
+use super::*;
+use crate::sys::{node, process};
+
+/// Bytes of a range that this process can read, from its start on.
+fn readable(at: usize, len: usize) -> isize {
+    let mut bytes = vec![0; len];
+    // SAFETY: the buffer is that long.
+    unsafe { process::read_memory(std::process::id() as i32, at as u64, bytes.as_mut_ptr(), len) }
+}
+
+#[test]
+fn reading_on_stops_before_and_behind_a_guarded_mapping() {
+    let page = page_size() as usize;
+    let file = node::memfd(c"guarded", 0).unwrap();
+    file.set_len(3 * page as u64).unwrap();
+    let guarded = Guarded::new(&file, 2 * page).unwrap();
+    let at = guarded.as_mut_ptr() as usize;
+    assert_eq!(guarded.len(), 2 * page);
+    assert_eq!(readable(at, 4 * page), 2 * page as isize);
+    assert_eq!(readable(at - page, page), -1);
+    assert_eq!(readable(at + 2 * page, page), -1);
+    drop(guarded);
+    assert!(!is_mapped(&((at - page) as u64..at as u64)));
+    assert!(!is_mapped(&((at + 2 * page) as u64..(at + 3 * page) as u64)));
+}
+
+#[test]
+fn prepared_memory_is_moved_where_nothing_is() {
+    // Where nothing of a process gets by itself, and no large page begins.
+    const AT: u64 = 0x3a00_0000_0000;
+    let page = u64::from(page_size());
+    let free = AT + page..AT + (5 << 20);
+    let mut prepared = Prepared::new(&free).unwrap();
+    prepared.as_mut_slice().fill(7);
+    let end = free.end - page;
+    prepared.finish(end - free.start).unwrap();
+    assert!(is_mapped(&(free.start..end)) && !is_mapped(&(end..free.end)));
+    // SAFETY: it is mapped, and nothing else uses it.
+    let moved = unsafe { std::slice::from_raw_parts(free.start as *const u8, (end - free.start) as usize) };
+    assert!(moved.iter().all(|byte| *byte == 7));
+    let error = Prepared::new(&free).unwrap().finish(page).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
+    // SAFETY: as above.
+    unsafe { unmap(free.start, end - free.start) };
+}
