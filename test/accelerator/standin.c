@@ -4,11 +4,11 @@
 //
 // - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
 // - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
-//   block;
+//   block of more than a page;
 // - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
 //   while an engine copies;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
-//   the last launch asked for;
+//   the last launch asked for, and the bytes that are in use by all processes that have the file;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
 //   names ends the process, as plugins do if the driver reports a fatal error;
 // - the call that STANDIN_AWAIT names waits for the next launch;
@@ -69,7 +69,6 @@ static struct Block {
   size_t size;
   int file;
 } blocks[BLOCKS];
-static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int running;
 
@@ -178,19 +177,21 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
   struct Block *b = blocks;
   while (b < blocks + BLOCKS && b->at)
     ++b;
-  int stubborn = b == blocks && number("STANDIN_STUBBORN", 0);
+  static int has_some;
+  int stubborn = size > 4096 && !has_some && number("STANDIN_STUBBORN", 0);
   void *at = MAP_FAILED;
-  if (b < blocks + BLOCKS && used + size <= number("STANDIN_MEMORY", 1ul << 30)) {
+  if (b < blocks + BLOCKS && counts()[USED] + size <= number("STANDIN_MEMORY", 1ul << 30)) {
     for (uintptr_t try = BASE; at == MAP_FAILED && try < BASE + 16 * STEP; try += STEP) {
       int fixed = stubborn ? MAP_FIXED : MAP_FIXED_NOREPLACE;
       at = mmap((void *)try, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
     }
   }
   if (at != MAP_FAILED) {
+    has_some |= size > 4096;
     int file = memfd_create("accelerator", 0);
     void *there = ftruncate(file, size) ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     *b = (struct Block){at, there, size, file};
-    used += size;
+    __atomic_add_fetch(&counts()[USED], size, __ATOMIC_RELAXED);
   }
   pthread_mutex_unlock(&lock);
   return at == MAP_FAILED ? NULL : at;
@@ -204,7 +205,7 @@ int32_t __tgt_rtl_data_delete(int32_t device, void *at, int32_t kind) {
       munmap(b->at, b->size);
       munmap(b->contents, b->size);
       close(b->file);
-      used -= b->size;
+      __atomic_sub_fetch(&counts()[USED], b->size, __ATOMIC_RELAXED);
       *b = (struct Block){0};
     }
   pthread_mutex_unlock(&lock);

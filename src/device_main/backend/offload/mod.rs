@@ -43,8 +43,7 @@ const FAR: usize = 3;
 const KEY: u64 = 16;
 
 pub(crate) struct Offload {
-    /// Its place among the devices of its node that are accelerators.
-    place: usize,
+    seat: Seat,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
     runtime: OnceLock<Runtime>,
@@ -53,6 +52,43 @@ pub(crate) struct Offload {
     /// Entries of images that are not loaded yet, by image.
     announced: Mutex<BTreeMap<u32, Vec<Entry>>, { order::LEAF }>,
     loaded: RwLock<Loaded>,
+}
+
+/// Where a device stands among the devices of its node that are accelerators.
+pub(crate) struct Seat {
+    /// Its place among them.
+    pub place: usize,
+    /// How many accelerators it has chosen from, if that is known.
+    pub among: usize,
+    /// The places of those that choose from the same accelerators, itself included, and whether they have memory before it.
+    pub rivals: Vec<(usize, bool)>,
+}
+
+/// The devices that share an accelerator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sharers {
+    with_memory: u64,
+    /// This device included.
+    without: u64,
+}
+
+impl Seat {
+    /// The devices with the same accelerator, if this many are visible to each.
+    fn sharers(&self, visible: usize) -> Sharers {
+        let all = self.among.max(visible).max(1);
+        let count =
+            |has: bool| self.rivals.iter().filter(|r| r.1 == has && r.0 % all == self.place % all).count() as u64;
+        Sharers { with_memory: count(true), without: count(false).max(1) }
+    }
+}
+
+impl Sharers {
+    /// Bytes for this device's arena if this many are free: as much as for the others, so that each has a sixteenth beside
+    /// its arena, which kernels need for their heap and, most of it, for the stacks of all threads that may run at once.
+    /// (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth of its memory is 5 GiB.)
+    fn arena(self, free: u64) -> u64 {
+        15 * (free / (16 * self.without + self.with_memory))
+    }
 }
 
 /// What the accelerator has.
@@ -90,9 +126,9 @@ impl Loaded {
 }
 
 impl Offload {
-    pub fn new(place: usize, board: &'static CrashBoard) -> Offload {
+    pub fn new(seat: Seat, board: &'static CrashBoard) -> Offload {
         let (runtime, arena, avoided, announced, loaded) = Default::default();
-        Offload { place, board, runtime, arena, avoided, announced, loaded }
+        Offload { seat, board, runtime, arena, avoided, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -136,7 +172,7 @@ impl Accelerator for Offload {
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => {
-                let runtime = Runtime::open(libraries, self.place)?;
+                let runtime = Runtime::open(libraries, &self.seat)?;
                 // To run before the exit handlers of libomptarget.
                 crash::notice_exit();
                 debug!("this device is {}", runtime.name());
@@ -367,3 +403,7 @@ fn keys(entries: &[Entry]) -> Result<u64> {
     let keys = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
     Ok(Box::leak(Box::new(keys)).as_ptr() as u64)
 }
+
+#[cfg(test)]
+#[path = "../../../../test/rust/unit/device_main/backend/offload/seat.rs"]
+mod tests;
