@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 #include "standin.h"
@@ -234,6 +235,8 @@ static void copy(void *to, void *from, int64_t size) {
   if (speed) {
     int64_t left = end.tv_nsec + size * 1000 / (int64_t)speed;
     end.tv_sec += left / 1000000000, end.tv_nsec = left % 1000000000;
+    // Or the system would wake it 50 us late.
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
   }
 }
