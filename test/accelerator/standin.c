@@ -13,7 +13,8 @@
 //   names ends the process, as plugins do if the driver reports a fatal error;
 // - the call that STANDIN_AWAIT names waits for the next launch;
 // - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2);
-// - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64).
+// - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64), and bitcode, if there is a command
+//   STANDIN_COMPILER that makes object files and libraries of it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -127,9 +128,13 @@ static void *contents(void *at, size_t size) {
   return at;
 }
 
+static int is_bitcode(Image *image) { return !memcmp(image->start, "BC\xc0\xde", 4); }
+
 int32_t __tgt_rtl_number_of_devices(void) { return (int32_t)number("STANDIN_DEVICES", 2); }
 
 int32_t __tgt_rtl_is_valid_binary(Image *image) {
+  if (image->end - image->start >= 20 && is_bitcode(image))
+    return getenv("STANDIN_COMPILER") != NULL;
   return image->end - image->start >= 20 && !memcmp(image->start, "\177ELF", 4) &&
          (uint8_t)image->start[MACHINE] == number("STANDIN_MACHINE", X86_64);
 }
@@ -147,8 +152,18 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
   char path[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", file);
   size_t size = image->end - image->start;
-  char machine = X86_64;
-  int is_written = write(file, image->start, size) == (ssize_t)size && pwrite(file, &machine, 1, MACHINE) == 1;
+  char machine = X86_64, command[512];
+  int is_written = write(file, image->start, size) == (ssize_t)size;
+  if (is_written && is_bitcode(image)) {
+    int library = memfd_create("library", 0);
+    snprintf(command, sizeof command, "%s -shared -fPIC -x ir /proc/%d/fd/%d -o /proc/%d/fd/%d", getenv("STANDIN_COMPILER"),
+             getpid(), file, getpid(), library);
+    is_written = system(command) == 0;
+    file = library;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  } else {
+    is_written = is_written && pwrite(file, &machine, 1, MACHINE) == 1;
+  }
   void *library = is_written ? dlopen(path, RTLD_NOW) : NULL;
   if (!library) {
     fprintf(stderr, "\"PluginInterface\" error: %s\n", dlerror());

@@ -18,7 +18,7 @@ use super::cpu::{crash, image};
 use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::target::Target;
+use crate::base::target::{Target, is_bitcode};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
@@ -258,7 +258,8 @@ impl Backend for Offload {
         Target::of_image(bytes)
             .and_then(|image| runtime.gpu.target.check(image))
             .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
-        if runtime.gpu.target == Target::HOST {
+        let loads_here = runtime.gpu.target == Target::HOST && !is_bitcode(bytes);
+        if loads_here {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
@@ -272,7 +273,7 @@ impl Backend for Offload {
         }
         // SAFETY: nothing writes to the file any more.
         let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
-        if runtime.gpu.target == Target::HOST {
+        if loads_here {
             // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
             elf::prefer_own_symbols(&mut file);
         }
