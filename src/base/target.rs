@@ -55,6 +55,11 @@ const AMD: [(u32, &str); 22] = [
     (0x4f, "gfx950"),
 ];
 
+/// How LLVM's bitcode begins, which libomptarget's plugins may compile.
+const BITCODE: [u8; 4] = *b"BC\xc0\xde";
+/// How archives of clang-offload-packager begin. A program has each image in one, which libomptarget opens before it shows
+/// the image to plugins.
+const PACKAGER: [u8; 4] = *b"\x10\xff\x10\xad";
 /// The version of CUDA's ABI up to which the architecture is in the lowest byte of `e_flags`, later in the next one.
 const CUDA_ABI: u8 = 7;
 
@@ -78,8 +83,14 @@ impl Target {
         ACCELERATORS.contains(&self.machine)
     }
 
-    /// What an ELF file is built for, by its header.
+    /// What an image is built for: an ELF file, by its header, or bitcode, by the whole of it.
     pub(crate) fn of_image(bytes: &[u8]) -> Result<Target> {
+        if is_bitcode(bytes) {
+            return Target::of_bitcode(bytes);
+        }
+        if bytes.starts_with(&PACKAGER) {
+            return Err(Error::new("an archive of offload-packager that libomptarget has not opened"));
+        }
         let Header { e_machine: machine, e_flags, e_ident, .. } = elf::parse_header(bytes)?;
         let architecture = match machine {
             CUDA if e_ident[EI_ABIVERSION] <= CUDA_ABI => e_flags & 0xff,
@@ -88,6 +99,16 @@ impl Target {
             _ => 0,
         };
         Ok(Target { machine, architecture })
+    }
+
+    /// What bitcode may become: its table of strings, which is plain text, has the triple. It may have been built for another
+    /// architecture, but is compiled for the one that executes it.
+    fn of_bitcode(bytes: &[u8]) -> Result<Target> {
+        const TRIPLES: [(&[u8], u16); 3] = [(b"nvptx64-", CUDA), (b"amdgcn-", AMDGPU), (b"x86_64-", header::EM_X86_64)];
+        let has = |triple: &[u8]| bytes.windows(triple.len()).any(|at| at == triple);
+        let known = TRIPLES.iter().find(|(triple, _)| has(triple));
+        let target = known.map(|&(_, machine)| Target { machine, architecture: 0 });
+        target.ok_or_else(|| Error::new("bitcode for no known machine"))
     }
 
     /// For a message.
@@ -144,12 +165,36 @@ pub(crate) fn empty(target: Target) -> Vec<u8> {
     file
 }
 
-/// What the ELF images in a program's file are for.
+pub(crate) fn is_bitcode(image: &[u8]) -> bool {
+    image.starts_with(&BITCODE)
+}
+
+/// The image in an archive of clang-offload-packager.
+fn packed(archive: &[u8]) -> Option<&[u8]> {
+    /// Where the archive has its entry's offset, and the entry the image's offset and length.
+    const ENTRY: usize = 16;
+    const IMAGE: [usize; 2] = [24, 32];
+    let number = |at: usize| {
+        let bytes = archive.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    let entry = number(ENTRY)?;
+    let [start, len] = IMAGE.map(|field| number(entry.checked_add(field)?));
+    archive.get(start?..start?.checked_add(len?)?)
+}
+
+/// What the images in a program's file are for: ELF files, and bitcode in archives.
 pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
-    /// Images have this alignment.
+    /// Images and archives have this alignment.
     const ALIGN: usize = 8;
-    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..at + HEADER]);
-    places.filter(|place| place.starts_with(header::ELFMAG)).filter_map(|place| Target::of_image(place).ok())
+    let places = (ALIGN..program.len().saturating_sub(HEADER)).step_by(ALIGN).map(|at| &program[at..]);
+    places.filter_map(|place| match place {
+        _ if place.starts_with(header::ELFMAG) => Target::of_image(&place[..HEADER]).ok(),
+        _ if place.starts_with(&PACKAGER) => {
+            packed(place).filter(|image| is_bitcode(image)).and_then(|i| Target::of_image(i).ok())
+        }
+        _ => None,
+    })
 }
 
 /// True if a program with these images has one for an accelerator, and none for processors.

@@ -4,25 +4,22 @@
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
 use super::backend::offload::said;
-use super::backend::{Backend, Copied, Entry, Launch, Wish};
-use super::crash_board::COPY_CODE;
-use super::host::park;
+use super::backend::{Backend, Entry, Launch, Wish};
 use super::output;
 use super::parts::Parts;
 use super::pending_image::PendingImage;
 use super::pool::Me;
+use super::runner::Runner;
 use super::schedule::{Item as _, Schedule};
 use super::transfer::{self, Transfer};
-use super::work::{Running, Work};
-use crate::base::limits::{LONG_COPY, OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
+use super::work::Work;
+use crate::base::limits::{OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result, clock};
-use crate::wire::command::{Command, Commands, Obtained};
-use crate::wire::record::Kind;
+use crate::base::{Error, Result};
+use crate::wire::command::{Command, Commands};
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 /// Up to this number, arguments of kernels are copied without a heap allocation.
@@ -32,11 +29,7 @@ const FEW_ARGS: usize = 16;
 pub(super) struct Interpreter<B> {
     parts: Arc<Parts<B>>,
     schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
-    running: Running,
-    /// How long a kernel may run, if that is limited.
-    kernel_time: Option<Duration>,
-    /// After a fault, nothing is executed any more.
-    lost: AtomicBool,
+    runner: Runner<B>,
 }
 
 /// The outcome of one command of a message.
@@ -49,8 +42,8 @@ enum Step {
 
 impl<B: Backend> Interpreter<B> {
     pub fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>) -> Interpreter<B> {
-        let (schedule, running) = (Mutex::default(), Running::default());
-        Interpreter { parts, schedule, running, kernel_time, lost: AtomicBool::new(false) }
+        let runner = Runner::new(parts.clone(), kernel_time);
+        Interpreter { parts, schedule: Mutex::default(), runner }
     }
 
     /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
@@ -70,23 +63,23 @@ impl<B: Backend> Interpreter<B> {
 
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
+        self.runner.is_lost()
     }
 
     /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
     pub fn poll_faults(&self, is_replaced: bool, drive: impl Fn()) {
         let backend = &self.parts.backend;
-        if let Some(limit) = self.kernel_time {
+        if let Some(limit) = self.runner.kernel_time {
             backend.check_time(limit);
         }
-        if backend.fault().is_some() && !self.lost.swap(true, Ordering::AcqRel) {
+        if backend.fault().is_some() && self.runner.lose() {
             self.give_up(is_replaced, drive);
         }
     }
 
     /// After a fault, informs the backend once no message waits for a kernel any more.
     pub fn settle_faults(&self) {
-        if self.is_lost() && self.running.is_empty() {
+        if self.is_lost() && self.runner.running.is_empty() {
             self.parts.backend.fault_reported();
         }
     }
@@ -100,7 +93,7 @@ impl<B: Backend> Interpreter<B> {
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
         // The failure has these lines.
         output.take_held();
-        let mut running = self.running.take_all();
+        let mut running = self.runner.running.take_all();
         // The crashed kernel's message is answered first.
         running.sort_by_key(|(_, slot)| *slot != fault.slot);
         let waiting = self.schedule.lock().drain();
@@ -229,19 +222,15 @@ impl<B: Backend> Interpreter<B> {
     /// transfers, since the other side waits for them. Errors end the device; no correct host causes one.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        let Parts { backend, loader, trace, .. } = &*self.parts;
+        let Parts { backend, trace, .. } = &*self.parts;
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
         }
-        if B::GATHERS && me.receiving && self.parts.host.link().has_bulk() && work.copies_long() {
-            // This thread goes on with the bulk data.
-            match self.parts.pool.hand_over(work) {
+        if B::GATHERS {
+            match self.settle_copies(me, work)? {
                 Some(back) => work = back,
                 None => return Ok(Step::Away),
             }
-        }
-        if B::GATHERS && work.copies.is_some() {
-            work = self.settle_writes(me, work)?;
         }
         let w = &mut *work;
         let message = w.head.seq;
@@ -275,7 +264,7 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
             Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
                 if B::GATHERS {
-                    return Ok(self.read(me, work, from, len as usize));
+                    return Ok(Step::Next(self.runner.read(me, work, from, len as usize)));
                 }
                 backend.read(from, len as usize, &mut w.reply)
             }
@@ -288,38 +277,66 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
                 let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
                 few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                return Ok(self.launch(me, work, &Launch { message, kernel, args: &few[..n], array, shape: None }));
+                let launch = Launch { message, kernel, args: &few[..n], array, shape: None };
+                return Ok(Step::Next(self.runner.launch(me, work, &launch)));
             }
             Some(Command::Launch { kernel, args, array }) => {
                 let many: Vec<u64> = args.iter().collect();
-                return Ok(self.launch(me, work, &Launch { message, kernel, args: &many, array, shape: None }));
+                let launch = Launch { message, kernel, args: &many, array, shape: None };
+                return Ok(Step::Next(self.runner.launch(me, work, &launch)));
             }
             Some(Command::LaunchShaped { kernel, shape, args }) => {
                 let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
-                return self.launch_with(me, work, &Launch { message, kernel, args: &args, array: false, shape });
+                let launch = Launch { message, kernel, args: &args, array: false, shape };
+                return self.runner.launch_with(me, work, &launch).map(Step::Next);
             }
             Some(Command::Wait { seq }) => {
                 let waiting = self.schedule.lock().wait(work, seq);
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
-            Some(Command::Redirect { from, to }) => backend.redirect(from, to),
-            Some(Command::Copy { to, from, len }) => return Ok(self.copy(me, work, (to, from, len))),
+            Some(_) => return self.manage(me, work, start),
+        };
+        if let Err(e) = outcome {
+            work.fail_with(&e);
+        }
+        Ok(Step::Next(work))
+    }
+
+    /// Executes the command that begins at `start` in the message: a copy within the device, or what regions need once.
+    fn manage(&self, me: &mut Me, mut work: Box<Work>, start: usize) -> Result<Step> {
+        let (runner, w) = (&self.runner, &mut *work);
+        let outcome = match Commands::resume(&w.message, start).take()? {
+            None => Ok(()),
+            Some(Command::Copy { to, from, len }) => return Ok(Step::Next(runner.copy(me, work, (to, from, len)))),
             Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
-                let (taken, libraries) = (taken.iter().collect(), libraries.to_vec());
-                return Ok(self.obtain(me, work, &Wish { len, exact, taken }, &libraries));
+                let (wish, libraries) = (Wish { len, exact, taken: taken.iter().collect() }, libraries.to_vec());
+                return Ok(Step::Next(runner.obtain(me, work, &wish, &libraries)));
             }
-            Some(Command::Load { image }) => return Ok(self.load(me, work, image)),
-            Some(Command::Move { image }) => return Ok(self.relocate(me, work, image)),
-            Some(Command::Unload { image }) => {
-                let (_, _, work) = self.run(me, work, B::LOADS_AS, || loader.unload(backend, image));
-                return Ok(Step::Next(work));
-            }
+            Some(Command::Load { image }) => return Ok(Step::Next(runner.load(me, work, image))),
+            Some(Command::Move { image }) => return Ok(Step::Next(runner.relocate(me, work, image))),
+            Some(Command::Unload { image }) => return Ok(Step::Next(runner.unload(me, work, image))),
+            Some(Command::Redirect { from, to }) => self.parts.backend.redirect(from, to),
             Some(command) => self.prepare(command, &mut w.reply)?,
         };
         if let Err(e) = outcome {
             work.fail_with(&e);
         }
         Ok(Step::Next(work))
+    }
+
+    /// Before the next command for an accelerator: makes the writes that it does not take along. `None` if another thread
+    /// executes the message, because this one goes on with the bulk data.
+    fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
+        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long() {
+            match self.parts.pool.hand_over(work) {
+                Some(back) => work = back,
+                None => return Ok(None),
+            }
+        }
+        match work.copies {
+            Some(_) => self.runner.settle_writes(me, work).map(Some),
+            None => Ok(Some(work)),
+        }
     }
 
     /// Receives bulk data, unless that has come before the message's turn.
@@ -345,7 +362,7 @@ impl<B: Backend> Interpreter<B> {
         (start, from, len): (usize, u64, u64),
         peer: (u32, u32),
     ) -> Result<Step> {
-        let (bytes, mut work) = self.read_ahead(me, work, (start, from, len));
+        let (bytes, mut work) = self.runner.read_ahead(me, work, (start, from, len));
         let mut ready = VecDeque::new();
         work.is_passed = bytes.is_some() && work.is_over() && self.parts.staging.begin_ahead();
         if work.is_passed {
@@ -359,80 +376,6 @@ impl<B: Backend> Interpreter<B> {
             self.parts.host.link().wake_driver();
         }
         Ok(next.map_or(Step::Away, Step::Next))
-    }
-
-    /// Copies within the device.
-    fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Step {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
-        let copy = || backend.copy(to, from, len);
-        if B::GATHERS {
-            return Step::Next(self.attempt(me, work, (Kind::Copy, len), copy).1);
-        }
-        let begin = work.trace.as_mut().map(|message| message.start());
-        if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {
-            work.fail_with(&e);
-        }
-        let (head, is_sound) = (work.head, work.failure.is_none());
-        if let (Some(message), Some(begin)) = (&mut work.trace, begin.filter(|_| is_sound)) {
-            message.copied(trace, head, (Kind::Copy, len), (begin, clock::now()));
-        }
-        Step::Next(work)
-    }
-
-    /// Reads memory of an accelerator.
-    fn read(&self, me: &mut Me, work: Box<Work>, from: u64, len: usize) -> Step {
-        let mut bytes = Vec::new();
-        let read = || self.parts.backend.read(from, len, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len as u64), read);
-        bytes.into_iter().for_each(|bytes| work.reply.extend_from_slice(&bytes));
-        Step::Next(work)
-    }
-
-    /// Reads memory of an accelerator, to be sent by the command that begins at `start` in the message. After a fault,
-    /// another thread takes that command up again, since the other side waits for its data.
-    fn read_ahead(
-        &self,
-        me: &mut Me,
-        mut work: Box<Work>,
-        (start, from, len): (usize, u64, u64),
-    ) -> (Option<Vec<u8>>, Box<Work>) {
-        let end = std::mem::replace(&mut work.position, start);
-        let mut bytes = self.parts.staging.take(len as usize);
-        bytes.clear();
-        let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
-        let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len), read);
-        work.position = end;
-        (bytes, work)
-    }
-
-    /// Copies `bytes` bytes to, from or within an accelerator. That may take long and may fault, as a kernel may. Without a
-    /// result, the message has failed.
-    fn attempt<R>(
-        &self,
-        me: &mut Me,
-        work: Box<Work>,
-        (kind, bytes): (Kind, u64),
-        copy: impl FnOnce() -> Result<R>,
-    ) -> (Option<R>, Box<Work>) {
-        let (outcome, ran, mut work) = self.run(me, work, COPY_CODE, copy);
-        let head = work.head;
-        let result = match outcome {
-            Some(Ok(result)) => {
-                if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-                    message.copied(&self.parts.trace, head, (kind, bytes), ran);
-                }
-                Some(result)
-            }
-            Some(Err(e)) => {
-                work.fail_with(&e);
-                None
-            }
-            None => {
-                self.parts.backend.fault().into_iter().for_each(|fault| work.fail(fault.failure.clone()));
-                None
-            }
-        };
-        (result, work)
     }
 
     /// Prepares for an image of an accelerator, or looks up an entry of one. No other command is left.
@@ -454,136 +397,4 @@ impl<B: Backend> Interpreter<B> {
         }
         Ok(Ok(()))
     }
-
-    fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Step {
-        let backend = &self.parts.backend;
-        let obtain = || {
-            let accelerator = backend.accelerator()?;
-            let arena = accelerator.obtain(wish, libraries)?;
-            Ok(Obtained { arena, target: backend.target(), description: accelerator.description() }.encode())
-        };
-        let (obtained, _, work) = self.run(me, work, B::LOADS_AS, obtain);
-        answered(work, obtained)
-    }
-
-    fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
-        let Parts { backend, loader, trace, .. } = &*self.parts;
-        let (base, ran, mut work) = self.run(me, work, B::LOADS_AS, || loader.load(backend, image));
-        let head = work.head;
-        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-            message.done(trace, head, Kind::Load, u64::from(image), ran);
-        }
-        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
-    }
-
-    fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Step {
-        let Parts { backend, loader, .. } = &*self.parts;
-        let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
-        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
-    }
-
-    fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Step {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
-        pool.settle(me);
-        let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch));
-        let head = work.head;
-        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-            for exchange in backend.exchanges(me.slot) {
-                message.exchanged(trace, head, launch.kernel, exchange);
-            }
-            message.done(trace, head, Kind::Kernel, launch.kernel, ran);
-        }
-        if let Some(Err(e)) = outcome {
-            work.fail_with(&e);
-        }
-        Step::Next(work)
-    }
-
-    /// Makes the collected writes, unless the next command may take them along.
-    fn settle_writes(&self, me: &mut Me, mut work: Box<Work>) -> Result<Box<Work>> {
-        let next = Commands::resume(&work.message, work.position).take()?;
-        if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
-            return Ok(work);
-        }
-        let Some(copies) = work.copies.take() else { return Ok(work) };
-        if work.failure.is_none() {
-            let write = |write: &Copied| self.parts.backend.write(write.at, &copies.bytes[write.bytes.clone()]);
-            let written = (Kind::Write, copies.bytes.len() as u64);
-            (_, work) = self.attempt(me, work, written, || copies.writes.iter().try_for_each(write));
-        }
-        self.parts.staging.give(copies.bytes);
-        Ok(work)
-    }
-
-    /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
-    fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Step> {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
-        pool.settle(me);
-        let w = &mut *work;
-        let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
-        let mut rest = Commands::resume(&w.message, w.position);
-        while let Some(command @ Command::Read { from, len }) = rest.take()?
-            && len as usize <= room
-        {
-            room -= len as usize;
-            copies.read(from, len as usize);
-            w.position = rest.position(&w.message);
-            if let Some(message) = &mut w.trace {
-                message.take_up(trace, &command);
-            }
-        }
-        let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run_with(launch, &mut copies));
-        let head = work.head;
-        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-            message.done(trace, head, Kind::Kernel, launch.kernel, ran);
-        }
-        match outcome {
-            Some(Ok(())) => {
-                copies.reads.iter().for_each(|r| work.reply.extend_from_slice(&copies.bytes[r.bytes.clone()]))
-            }
-            Some(Err(e)) => work.fail_with(&e),
-            None => {}
-        }
-        self.parts.staging.give(copies.bytes);
-        Ok(Step::Next(work))
-    }
-
-    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another thread
-    /// fails the message.
-    /// Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
-    fn run<R>(
-        &self,
-        me: &mut Me,
-        mut work: Box<Work>,
-        kernel: u64,
-        code: impl FnOnce() -> R,
-    ) -> (Option<R>, Option<(u64, u64)>, Box<Work>) {
-        let Parts { backend, pool, .. } = &*self.parts;
-        let begin = work.trace.as_mut().map(|message| message.start());
-        let slot = me.slot;
-        self.running.enter(slot, work);
-        backend.enter(slot, kernel, self.kernel_time.is_some());
-        pool.long(me, || {
-            // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
-            fence(Ordering::SeqCst);
-            let outcome = (!self.is_lost()).then(code);
-            let ran = begin.map(|begin| (begin, clock::now()));
-            output::flush_stdio();
-            backend.leave(slot);
-            // None if other code crashed: the host then knows that this one failed too. The receiver must not
-            // stop, and this thread may become the receiver again after this.
-            let Some(work) = self.running.leave(slot) else { park() };
-            (outcome, ran, work)
-        })
-    }
-}
-
-/// Ends a command whose result the reply carries, if it was executed.
-fn answered(mut work: Box<Work>, result: Option<Result<impl AsRef<[u8]>>>) -> Step {
-    match result {
-        Some(Ok(bytes)) => work.reply.extend_from_slice(bytes.as_ref()),
-        Some(Err(e)) => work.fail_with(&e),
-        None => {}
-    }
-    Step::Next(work)
 }

@@ -17,6 +17,7 @@ mod placement;
 mod pool;
 pub(crate) mod process;
 mod receiver_token;
+mod runner;
 mod schedule;
 mod server;
 mod staging;

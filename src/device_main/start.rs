@@ -3,7 +3,8 @@
 
 use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
-use super::backend::offload::{Offload, own_plugins, visible};
+use super::backend::offload::visible::{self, Narrowed};
+use super::backend::offload::{Offload, Seat, own_plugins};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -16,7 +17,7 @@ use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
-use crate::job::topology::{Team, accelerator_of, processes, share_of_cores, sharers};
+use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
@@ -46,25 +47,26 @@ pub(crate) struct Place {
     /// The host's rank, and its process if it runs on this node.
     pub host: (usize, Option<process::Handle>),
     hellos: Vec<Hello>,
-    /// The number of the rank's first device.
-    number: usize,
+    /// The ranks of the program's earlier devices, which are as many as the number of the rank's first device.
+    before: Vec<usize>,
     bind: Bind,
 }
 
 impl Place {
-    fn find(settings: &Settings) -> Result<Place> {
+    /// Starts MPI. `pool` is [`Hello::pool`].
+    fn find(settings: &Settings, pool: u32) -> Result<Place> {
         let Bootstrap { mpi, doorbells, frames, hellos, topology } =
-            bootstrap(Role::Device, Origin::Started, settings)?;
+            bootstrap(Role::Device, Origin::Started, pool, settings)?;
         let Some(Team { host, devices }) = topology.team_of(mpi.rank) else {
             return Err(Error::new("the ranks do not agree on who is a device"));
         };
-        let (host, number) = (*host, devices.iter().position(|&r| r == mpi.rank).unwrap_or_default());
+        let (host, before) = (*host, devices.iter().copied().take_while(|&r| r != mpi.rank).collect());
         let is_near = hellos[host].node == hellos[mpi.rank].node;
         let host_process = if is_near { process::handle(hellos[host].pid as i32) } else { None };
         if !is_near {
             tcp_liveness::watch(2 * settings.heartbeat);
         }
-        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, number, bind: settings.bind })
+        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, before, bind: settings.bind })
     }
 
     pub fn me(&self) -> &Hello {
@@ -142,7 +144,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     };
     if let Some(rank) = rank {
         // The rank itself reports how its devices exit.
-        return rank.serve(Place::find(&settings)?);
+        return rank.serve(Place::find(&settings, 0)?);
     }
     let board = match supervised {
         Some(fd) => {
@@ -166,23 +168,23 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
         offload_here();
         visible::narrow(place_on_node(programs))
     });
-    let place = Place::find(&settings)?;
+    let place = Place::find(&settings, narrowed.as_ref().map_or(0, Narrowed::pool))?;
     set_up(place.threads(), place.cores(0), &settings);
-    let accelerator = accelerator_of(&place.hellos, place.mpi.rank);
-    if let Some(narrowed) = narrowed {
-        let (number, rank, host) = (place.number, place.mpi.rank, &place.me().host);
-        let warn = |doubt| log::warning(format_args!("device {number} (rank {rank} on host {host}): {doubt}"));
-        narrowed.settle(accelerator).into_iter().for_each(warn);
-    }
-    board.introduce(place.number, place.mpi.rank);
+    let (number, rank) = (place.before.len(), place.mpi.rank);
+    let seat = narrowed.map(|narrowed| {
+        let at = accelerator_of(&place.hellos, rank);
+        let warn =
+            |doubt| log::warning(format_args!("device {number} (rank {rank} on host {}): {doubt}", place.me().host));
+        narrowed.settle(at).into_iter().for_each(warn);
+        Seat { place: at, among: narrowed.choices(), rivals: rivals_of(&place.hellos, rank, &place.before) }
+    });
+    board.introduce(number, rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
     let link = Link::new(Box::new(place.mpi), fragment, place.doorbells, place.frames)?;
-    match settings.backend {
-        settings::Backend::Cpu => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
-        settings::Backend::Offload => {
-            execute(link, place.host, policy, None, (board, Offload::new(accelerator, board)), &settings)
-        }
+    match seat {
+        None => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
+        Some(seat) => execute(link, place.host, policy, None, (board, Offload::new(seat, board)), &settings),
     }
 }
 

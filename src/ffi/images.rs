@@ -139,10 +139,22 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
     Ok(1)
 }
 
+/// What the image at these addresses, which begins like this, is built for.
+fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
+    if !target::is_bitcode(head) {
+        return Target::of_image(head);
+    }
+    let mut bytes = vec![0; place.len()];
+    // SAFETY: `bytes` has this length.
+    let n = unsafe { node::read_any(place.start as u64, bytes.as_mut_ptr(), bytes.len()) };
+    bytes.truncate(n.max(0) as usize);
+    Target::of_image(&bytes)
+}
+
 /// Fails unless some of these targets executes the image that is mapped at `place`, by its first bytes. If none of the images
 /// in its file is for them, they get it all the same, and then say why they refuse it.
 fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
-    let image = Target::of_image(head).inspect_err(|e| {
+    let image = target_of(place, head).inspect_err(|e| {
         log::warning(format_args!("accelerators get no image that is {e}: compile the program to machine code"));
     })?;
     let fits = |image| targets.iter().any(|target| target.check(image).is_ok());

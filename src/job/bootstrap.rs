@@ -119,8 +119,8 @@ pub enum Origin<'a> {
 }
 
 /// Starts MPI and exchanges records; every rank of the job calls this. If the job can't work, rank 0
-/// reports why, and MPI is finished on return.
-pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<Bootstrap> {
+/// reports why, and MPI is finished on return. `pool` is [`Hello::pool`].
+pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings) -> Result<Bootstrap> {
     check_launcher()?;
     if matches!(origin, Origin::Started) && settings.bind != Bind::Inherit {
         node::undo_binding();
@@ -139,6 +139,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, settings: &Settings) -> Result<
     }
     if role == Role::Device {
         mine.backend = settings.backend;
+        mine.pool = pool;
         mine.outside = layout::outside().filter(|_| !settings.has_workers() && settings.backend == Backend::Cpu);
         mine.shared = layout::shared_outside();
         mine.devices = settings.devices_per_rank;

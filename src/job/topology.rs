@@ -25,6 +25,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         mpi,
         processor: node::processor(),
         backend: Backend::Cpu,
+        pool: 0,
         outside: None,
         shared: Vec::new(),
     }
@@ -131,6 +132,18 @@ pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
 pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
     let is_peer = |h: &&Hello| h.node == hellos[rank].node && h.role == Role::Device && h.backend == Backend::Offload;
     hellos[..rank].iter().filter(is_peer).count()
+}
+
+/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included; true
+/// for those in `before`.
+pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, before: &[usize]) -> Vec<(usize, bool)> {
+    let me = &hellos[rank];
+    let is_rival = |&other: &usize| {
+        let h = &hellos[other];
+        h.role == Role::Device && (h.node, h.backend, h.pool) == (me.node, me.backend, me.pool)
+    };
+    let rivals = (0..hellos.len()).filter(is_rival);
+    rivals.map(|other| (accelerator_of(hellos, other), before.contains(&other))).collect()
 }
 
 /// The number of processes of the job that compute or wait on a rank's node.

@@ -118,7 +118,7 @@ pub(crate) fn choose() -> Result<Choice> {
         return Ok(Choice::Stock);
     }
     node::open_standard_streams();
-    let mut job = bootstrap(Role::Host, Origin::Started, &settings)?;
+    let mut job = bootstrap(Role::Host, Origin::Started, 0, &settings)?;
     if job.topology == Topology::HostsOnly {
         job.mpi.finish();
         no_devices("the job has no llvm-offload-mpi-device process", uses_mpi);
@@ -141,7 +141,7 @@ pub(crate) fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" 
         mpi::at_end(on_mpi_end)?;
     }
     let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
-    let job = bootstrap(Role::Host, Origin::Spawn { executable: &executable, ranks }, settings)?;
+    let job = bootstrap(Role::Host, Origin::Spawn { executable: &executable, ranks }, 0, settings)?;
     with(job, settings)
 }
 

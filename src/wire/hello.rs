@@ -76,6 +76,8 @@ pub struct Hello {
     pub processor: Processor,
     /// What executes regions, if it is a device.
     pub backend: Backend,
+    /// Equal for the ranks of a node that choose from the same accelerators.
+    pub pool: u32,
     /// The addresses outside of `sys::layout::WINDOW` that it uses; `None` if regions can't use the program's memory there.
     pub outside: Option<Range<u64>>,
     /// Where it has shared files outside of the window. If these don't fit into the record, it has no `outside` either.
@@ -108,6 +110,7 @@ impl Hello {
         let outside = self.outside.clone().filter(|_| shared.is_some()).unwrap_or(NOWHERE);
         (outside.start, outside.end).write(&mut out);
         shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
+        self.pool.write(&mut out);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -178,6 +181,7 @@ impl Hello {
                 all.retain(|range| !range.is_empty());
                 all
             },
+            pool: r.take()?,
         })
     }
 }

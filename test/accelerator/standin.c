@@ -4,16 +4,17 @@
 //
 // - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
 // - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
-//   block;
+//   block of more than a page;
 // - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
 //   while an engine copies;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
-//   the last launch asked for;
+//   the last launch asked for, and the bytes that are in use by all processes that have the file;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
 //   names ends the process, as plugins do if the driver reports a fatal error;
 // - the call that STANDIN_AWAIT names waits for the next launch;
 // - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2);
-// - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64).
+// - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64), and bitcode, if there is a command
+//   STANDIN_COMPILER that makes object files and libraries of it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 #include "standin.h"
@@ -69,7 +71,6 @@ static struct Block {
   size_t size;
   int file;
 } blocks[BLOCKS];
-static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int running;
 
@@ -127,9 +128,13 @@ static void *contents(void *at, size_t size) {
   return at;
 }
 
+static int is_bitcode(Image *image) { return !memcmp(image->start, "BC\xc0\xde", 4); }
+
 int32_t __tgt_rtl_number_of_devices(void) { return (int32_t)number("STANDIN_DEVICES", 2); }
 
 int32_t __tgt_rtl_is_valid_binary(Image *image) {
+  if (image->end - image->start >= 20 && is_bitcode(image))
+    return getenv("STANDIN_COMPILER") != NULL;
   return image->end - image->start >= 20 && !memcmp(image->start, "\177ELF", 4) &&
          (uint8_t)image->start[MACHINE] == number("STANDIN_MACHINE", X86_64);
 }
@@ -147,8 +152,18 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
   char path[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", file);
   size_t size = image->end - image->start;
-  char machine = X86_64;
-  int is_written = write(file, image->start, size) == (ssize_t)size && pwrite(file, &machine, 1, MACHINE) == 1;
+  char machine = X86_64, command[512];
+  int is_written = write(file, image->start, size) == (ssize_t)size;
+  if (is_written && is_bitcode(image)) {
+    int library = memfd_create("library", 0);
+    snprintf(command, sizeof command, "%s -shared -fPIC -x ir /proc/%d/fd/%d -o /proc/%d/fd/%d", getenv("STANDIN_COMPILER"),
+             getpid(), file, getpid(), library);
+    is_written = system(command) == 0;
+    file = library;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  } else {
+    is_written = is_written && pwrite(file, &machine, 1, MACHINE) == 1;
+  }
   void *library = is_written ? dlopen(path, RTLD_NOW) : NULL;
   if (!library) {
     fprintf(stderr, "\"PluginInterface\" error: %s\n", dlerror());
@@ -178,19 +193,21 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
   struct Block *b = blocks;
   while (b < blocks + BLOCKS && b->at)
     ++b;
-  int stubborn = b == blocks && number("STANDIN_STUBBORN", 0);
+  static int has_some;
+  int stubborn = size > 4096 && !has_some && number("STANDIN_STUBBORN", 0);
   void *at = MAP_FAILED;
-  if (b < blocks + BLOCKS && used + size <= number("STANDIN_MEMORY", 1ul << 30)) {
+  if (b < blocks + BLOCKS && counts()[USED] + size <= number("STANDIN_MEMORY", 1ul << 30)) {
     for (uintptr_t try = BASE; at == MAP_FAILED && try < BASE + 16 * STEP; try += STEP) {
       int fixed = stubborn ? MAP_FIXED : MAP_FIXED_NOREPLACE;
       at = mmap((void *)try, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
     }
   }
   if (at != MAP_FAILED) {
+    has_some |= size > 4096;
     int file = memfd_create("accelerator", 0);
     void *there = ftruncate(file, size) ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     *b = (struct Block){at, there, size, file};
-    used += size;
+    __atomic_add_fetch(&counts()[USED], size, __ATOMIC_RELAXED);
   }
   pthread_mutex_unlock(&lock);
   return at == MAP_FAILED ? NULL : at;
@@ -204,7 +221,7 @@ int32_t __tgt_rtl_data_delete(int32_t device, void *at, int32_t kind) {
       munmap(b->at, b->size);
       munmap(b->contents, b->size);
       close(b->file);
-      used -= b->size;
+      __atomic_sub_fetch(&counts()[USED], b->size, __ATOMIC_RELAXED);
       *b = (struct Block){0};
     }
   pthread_mutex_unlock(&lock);
@@ -233,6 +250,8 @@ static void copy(void *to, void *from, int64_t size) {
   if (speed) {
     int64_t left = end.tv_nsec + size * 1000 / (int64_t)speed;
     end.tv_sec += left / 1000000000, end.tv_nsec = left % 1000000000;
+    // Or the system would wake it 50 us late.
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
   }
 }

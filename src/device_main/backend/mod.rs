@@ -84,8 +84,9 @@ impl Copies {
 
 /// The arena that the host's side wants of an accelerator.
 pub(crate) struct Wish {
+    /// Bytes, if the accelerator does not say what is free.
     pub len: u64,
-    /// No smaller one will do.
+    /// It must have that size.
     pub exact: bool,
     /// Addresses that have another use in the job.
     pub taken: Vec<Range<u64>>,

@@ -9,7 +9,7 @@
 // RUN: %make-standin
 // RUN: mv %t.standin/libomptarget.rtl.x86_64.so %t.standin/libomptarget.rtl.cuda.so
 // RUN: mv %t.standin/libomptarget.rtl.x86_64.nextgen.so %t.standin/libomptarget.rtl.cuda.nextgen.so
-// RUN: %plain-clang -shared -fPIC %S/Inputs/driver.c -o %t.standin/libcuda.so
+// RUN: %make-driver
 // RUN: %standin env STANDIN_MACHINE=190 %run2 %t %t.kernel %t.images 80 90 0
 // RUN: %standin env STANDIN_MACHINE=190 %run2 %t %t.kernel %t.images 0 70 80
 // RUN: %standin env STANDIN_MACHINE=190 %run --rc fail %t %t.kernel %t.images 70 90 2> %t.err

@@ -10,25 +10,25 @@
 // RUN: FileCheck %s --input-file %t.out
 //
 // STATS:      {{^ regions +4 +[0-9.]+ (us|ms)$}}
-// STATS-NEXT: {{^ host to device +6 +3145844 +[0-9.]+ (us|ms)$}}
-// STATS-NEXT: {{^ device to host +6 +3145844 +[0-9.]+ (us|ms)$}}
+// STATS-NEXT: {{^ host to device +6 +1048692 +[0-9.]+ (us|ms)$}}
+// STATS-NEXT: {{^ device to host +6 +1048692 +[0-9.]+ (us|ms)$}}
 // STATS-NEXT: to other devices
 // STATS-NEXT: from other devices
 // STATS-NEXT: {{^ within the device +1 +4096 +[0-9.]+ (us|ms)$}}
-// STATS-NEXT: {{^ to its accelerator +2 +3145828 +[0-9.]+ (us|ms)$}}
-// STATS-NEXT: {{^ from its accelerator +2 +3145828 +[0-9.]+ (us|ms)$}}
+// STATS-NEXT: {{^ to its accelerator +2 +1048676 +[0-9.]+ (us|ms)$}}
+// STATS-NEXT: {{^ from its accelerator +2 +1048676 +[0-9.]+ (us|ms)$}}
 //
 // CHECK-DAG: device 0: copy of 4096 bytes in all: 1
-// CHECK-DAG: device 0: from the accelerator of 3145828 bytes in all: 2
+// CHECK-DAG: device 0: from the accelerator of 1048676 bytes in all: 2
 // CHECK-DAG: device 0: load image: 1
 // CHECK-DAG: device 0: main, line 37: 4
-// CHECK-DAG: device 0: receive of 3145728 bytes in all: 1
-// CHECK-DAG: device 0: send of 3145728 bytes in all: 1
-// CHECK-DAG: device 0: to the accelerator of 3145828 bytes in all: 2
+// CHECK-DAG: device 0: receive of 1048576 bytes in all: 1
+// CHECK-DAG: device 0: send of 1048576 bytes in all: 1
+// CHECK-DAG: device 0: to the accelerator of 1048676 bytes in all: 2
 
 #include "offload.h"
 
-enum { SMALL = 100, LARGE = 3 << 20 };
+enum { SMALL = 100, LARGE = 1 << 20 };
 
 int main(void) {
   int here = omp_get_initial_device();

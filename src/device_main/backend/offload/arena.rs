@@ -39,46 +39,62 @@ impl Avoided {
             !self.0.contains(&name) && (reserve(range).is_err() || !self.0.insert(name))
         };
         let in_use: Vec<_> = taken.filter(is_in_use).collect();
-        if in_use.is_empty() {
-            return;
-        }
-        let mappings = Mappings::now();
-        for free in in_use.into_iter().flat_map(|range| mappings.free_in(range)) {
-            // It fails if another thread maps something there just now. The next call tries again.
-            let _ = reserve(&free);
+        if !in_use.is_empty() {
+            reserve_free(in_use);
         }
     }
 }
 
+/// Reserves what is free of these addresses.
+fn reserve_free(ranges: impl IntoIterator<Item = Range<u64>>) {
+    let mappings = Mappings::now();
+    for free in ranges.into_iter().flat_map(|range| mappings.free_in(range)) {
+        // It fails if another thread maps something there just now.
+        let _ = mapping::map_at(free.start, free.end - free.start, libc::PROT_NONE, None);
+    }
+}
+
 impl Arena {
-    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept; the host's
-    /// side judges the result.
+    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where there
+    /// is no room for that, while their addresses are reserved; the host's side judges the result.
     pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
-        let mut blocks: Vec<u64> = self.block.take().into_iter().collect();
+        let mut len = match self.block {
+            Some(_) => self.range.end - self.range.start,
+            None if wish.exact => wish.len,
+            None => runtime.share().map_or(wish.len, |share| (share & !(PAGE - 1)).max(LEAST)),
+        };
+        let mut earlier: Vec<(u64, Range<u64>)> =
+            self.block.take().map(|block| (block, self.range.clone())).into_iter().collect();
         let mut obtained = Err(Error::Reported);
         for _ in 0..TRIES {
-            obtained = allocate(runtime, wish);
+            obtained = allocate(runtime, len, wish.exact || !earlier.is_empty());
+            if obtained.is_err() && !earlier.is_empty() {
+                earlier.iter().for_each(|(block, _)| runtime.free(*block));
+                reserve_free(earlier.drain(..).map(|(_, range)| range));
+                obtained = allocate(runtime, len, wish.exact);
+            }
             let Ok((block, range)) = &obtained else { break };
             if !wish.taken.iter().any(|taken| taken.start < range.end && range.start < taken.end) {
                 break;
             }
-            blocks.push(*block);
+            len = range.end - range.start;
+            earlier.push((*block, range.clone()));
         }
         let kept = obtained.as_ref().ok().map(|(block, _)| *block);
-        blocks.into_iter().filter(|&block| Some(block) != kept).for_each(|block| runtime.free(block));
+        earlier.into_iter().filter(|(block, _)| Some(*block) != kept).for_each(|(block, _)| runtime.free(block));
         let (block, range) = obtained?;
         *self = Arena { block: Some(block), range };
         Ok(())
     }
 }
 
-/// A block, and the whole pages in it. Tries smaller ones unless the size is exact.
-fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
-    let mut len = wish.len;
-    let mut is_reduced = wish.exact;
+/// A block, and the whole pages in it: `most` bytes or, unless that is exact, fewer.
+fn allocate(runtime: &Runtime, most: u64, exact: bool) -> Result<(u64, Range<u64>)> {
+    let mut len = most;
+    let mut is_reduced = exact;
     loop {
         if let Some(block) = runtime.alloc(len + PAGE) {
-            if !std::mem::replace(&mut is_reduced, true) && len < wish.len {
+            if !std::mem::replace(&mut is_reduced, true) && len < most {
                 // That is about all there is, and kernels need some of it.
                 runtime.free(block);
                 len = (len - len / 8) & !(PAGE - 1);
@@ -88,11 +104,11 @@ fn allocate(runtime: &Runtime, wish: &Wish) -> Result<(u64, Range<u64>)> {
             return Ok((block, start..start + len));
         }
         let less = (len - len / 8) & !(PAGE - 1);
-        if wish.exact || less < LEAST {
-            let (what, name) = (wish.len, runtime.name());
-            return Err(Error::new(match wish.exact {
+        if exact || less < LEAST {
+            let name = runtime.name();
+            return Err(Error::new(match exact {
                 true => format!(
-                    "{name} has no {what} bytes of memory free in one piece (OMPTARGET_MPI_MEMORY asks for them)"
+                    "{name} has no {most} bytes of memory free in one piece (OMPTARGET_MPI_MEMORY asks for them)"
                 ),
                 false => format!("{name} has no memory free"),
             }));

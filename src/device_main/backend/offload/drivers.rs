@@ -2,13 +2,18 @@
 //! The accelerators that drivers show to this process. Their libraries are those that libomptarget's plugins use, opened at
 //! run time.
 
+use crate::base::elf;
 use crate::base::target::Target;
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
+use std::ptr;
 
 /// Bytes of a name, with the NUL byte at its end.
 const NAME: usize = 64;
+/// The drivers' libraries.
+const CUDA_LIBRARY: &str = "libcuda.so";
+const HSA_LIBRARY: &str = "libhsa-runtime64.so";
 /// From this release of LLVM on, libomptarget numbers the devices that an image is for, image by image.
 const NUMBERS_BY_IMAGE: u32 = 19;
 
@@ -21,11 +26,13 @@ pub(crate) struct Gpu {
     pub memory: u64,
     /// The driver, and the latest version of its interface that it knows.
     pub driver: String,
+    /// What its driver calls it, if that has described it.
+    pub(super) handle: Option<u64>,
 }
 
 impl Gpu {
     pub fn of(target: Target) -> Gpu {
-        Gpu { target, model: String::new(), memory: 0, driver: String::new() }
+        Gpu { target, model: String::new(), memory: 0, driver: String::new(), handle: None }
     }
 
     /// False if its driver does not say what it executes.
@@ -58,12 +65,22 @@ pub(crate) fn all() -> Vec<Gpu> {
 
 /// The accelerators of CUDA, in the driver's order; none without the driver.
 pub(super) fn cuda() -> Vec<Gpu> {
-    open("libcuda.so").and_then(Cuda::of).map(|driver| driver.gpus()).unwrap_or_default()
+    open(CUDA_LIBRARY).and_then(Cuda::of).map(|driver| driver.gpus()).unwrap_or_default()
 }
 
 /// The accelerators of AMD, in the driver's order; none without the driver.
 pub(super) fn amd() -> Vec<Gpu> {
-    open("libhsa-runtime64.so").and_then(Hsa::of).map(|driver| driver.gpus()).unwrap_or_default()
+    open(HSA_LIBRARY).and_then(Hsa::of).map(|driver| driver.gpus()).unwrap_or_default()
+}
+
+/// Bytes of an accelerator's memory that are free, once libomptarget has started it. `None` if the driver does not say.
+pub(super) fn free_memory(gpu: &Gpu) -> Option<u64> {
+    let handle = gpu.handle?;
+    match gpu.target.machine {
+        elf::CUDA => CudaMemory::of(open(CUDA_LIBRARY)?)?.free(handle as c_int),
+        elf::AMDGPU => HsaMemory::of(open(HSA_LIBRARY)?)?.free(Agent(handle)),
+        _ => None,
+    }
 }
 
 /// The images to show to a libomptarget of this release, so that it numbers these accelerators; and these, in the order of
@@ -145,7 +162,36 @@ impl Cuda {
         // SAFETY: as above.
         let memory = get(0, |bytes| unsafe { (self.memory)(bytes, number) });
         let (model, memory) = (model.map(text).unwrap_or_default(), memory.unwrap_or(0) as u64);
-        Gpu { target: Target::cuda(major as u32, minor as u32), model, memory, driver }
+        let (target, handle) = (Target::cuda(major as u32, minor as u32), Some(number as u64));
+        Gpu { target, model, memory, driver, handle }
+    }
+}
+
+driver! { CudaMemory {
+    retain: cuDevicePrimaryCtxRetain(*mut *mut c_void, c_int);
+    release: cuDevicePrimaryCtxRelease_v2(c_int);
+    push: cuCtxPushCurrent_v2(*mut c_void);
+    pop: cuCtxPopCurrent_v2(*mut *mut c_void);
+    info: cuMemGetInfo_v2(*mut usize, *mut usize);
+} }
+
+impl CudaMemory {
+    /// Uses the context that libomptarget uses, too.
+    fn free(&self, device: c_int) -> Option<u64> {
+        // SAFETY: the driver fills in a value of this type.
+        let context = get(ptr::null_mut(), |context| unsafe { (self.retain)(context, device) })?;
+        // SAFETY: the context exists until it is released.
+        let free = (unsafe { (self.push)(context) } == 0).then(|| {
+            let mut all = 0;
+            // SAFETY: the driver fills in numbers of this type.
+            let free = get(0, |free| unsafe { (self.info)(free, &raw mut all) });
+            // SAFETY: it is the context that was pushed.
+            get(ptr::null_mut(), |context| unsafe { (self.pop)(context) });
+            free
+        });
+        // SAFETY: it was retained above, and this thread uses it no more.
+        unsafe { (self.release)(device) };
+        free.flatten().map(|free| free as u64)
     }
 }
 
@@ -205,7 +251,8 @@ impl Hsa {
         let [architecture, product] = [ARCHITECTURE, PRODUCT].map(|which| name(which).map(text).unwrap_or_default());
         let target = Target::amd(&architecture);
         let model = if target.architecture == 0 { format!("{product} {architecture}") } else { product };
-        Some(Gpu { target, model: model.trim().into(), memory: self.memory(agent), driver })
+        let (memory, handle) = (self.memory(agent), Some(agent.0));
+        Some(Gpu { target, model: model.trim().into(), memory, driver, handle })
     }
 
     /// Bytes of an agent's largest pool, which is all of its own memory.
@@ -225,6 +272,19 @@ impl Hsa {
             size.filter(|_| segment == Some(GLOBAL)).unwrap_or(0) as u64
         };
         pools.into_iter().filter(|_| listed).map(size).max().unwrap_or(0)
+    }
+}
+
+driver! { HsaMemory {
+    agent: hsa_agent_get_info(Agent, c_int, *mut c_void);
+} }
+
+impl HsaMemory {
+    fn free(&self, agent: Agent) -> Option<u64> {
+        /// `HSA_AMD_AGENT_INFO_MEMORY_AVAIL`.
+        const AVAILABLE: c_int = 0xa015;
+        // SAFETY: the property has this type.
+        get(0u64, |bytes| unsafe { (self.agent)(agent, AVAILABLE, bytes.cast()) })
     }
 }
 

@@ -18,7 +18,7 @@ use super::cpu::{crash, image};
 use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::target::Target;
+use crate::base::target::{Target, is_bitcode};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
@@ -43,8 +43,7 @@ const FAR: usize = 3;
 const KEY: u64 = 16;
 
 pub(crate) struct Offload {
-    /// Its place among the devices of its node that are accelerators.
-    place: usize,
+    seat: Seat,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
     runtime: OnceLock<Runtime>,
@@ -53,6 +52,43 @@ pub(crate) struct Offload {
     /// Entries of images that are not loaded yet, by image.
     announced: Mutex<BTreeMap<u32, Vec<Entry>>, { order::LEAF }>,
     loaded: RwLock<Loaded>,
+}
+
+/// Where a device stands among the devices of its node that are accelerators.
+pub(crate) struct Seat {
+    /// Its place among them.
+    pub place: usize,
+    /// How many accelerators it has chosen from, if that is known.
+    pub among: usize,
+    /// The places of those that choose from the same accelerators, itself included, and whether they have memory before it.
+    pub rivals: Vec<(usize, bool)>,
+}
+
+/// The devices that share an accelerator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sharers {
+    with_memory: u64,
+    /// This device included.
+    without: u64,
+}
+
+impl Seat {
+    /// The devices with the same accelerator, if this many are visible to each.
+    fn sharers(&self, visible: usize) -> Sharers {
+        let all = self.among.max(visible).max(1);
+        let count =
+            |has: bool| self.rivals.iter().filter(|r| r.1 == has && r.0 % all == self.place % all).count() as u64;
+        Sharers { with_memory: count(true), without: count(false).max(1) }
+    }
+}
+
+impl Sharers {
+    /// Bytes for this device's arena if this many are free: as much as for the others, so that each has a sixteenth beside
+    /// its arena, which kernels need for their heap and, most of it, for the stacks of all threads that may run at once.
+    /// (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth of its memory is 5 GiB.)
+    fn arena(self, free: u64) -> u64 {
+        15 * (free / (16 * self.without + self.with_memory))
+    }
 }
 
 /// What the accelerator has.
@@ -90,9 +126,9 @@ impl Loaded {
 }
 
 impl Offload {
-    pub fn new(place: usize, board: &'static CrashBoard) -> Offload {
+    pub fn new(seat: Seat, board: &'static CrashBoard) -> Offload {
         let (runtime, arena, avoided, announced, loaded) = Default::default();
-        Offload { place, board, runtime, arena, avoided, announced, loaded }
+        Offload { seat, board, runtime, arena, avoided, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -136,7 +172,7 @@ impl Accelerator for Offload {
         let runtime = match self.runtime.get() {
             Some(runtime) => runtime,
             None => {
-                let runtime = Runtime::open(libraries, self.place)?;
+                let runtime = Runtime::open(libraries, &self.seat)?;
                 // To run before the exit handlers of libomptarget.
                 crash::notice_exit();
                 debug!("this device is {}", runtime.name());
@@ -222,7 +258,8 @@ impl Backend for Offload {
         Target::of_image(bytes)
             .and_then(|image| runtime.gpu.target.check(image))
             .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
-        if runtime.gpu.target == Target::HOST {
+        let loads_here = runtime.gpu.target == Target::HOST && !is_bitcode(bytes);
+        if loads_here {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
@@ -236,7 +273,7 @@ impl Backend for Offload {
         }
         // SAFETY: nothing writes to the file any more.
         let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
-        if runtime.gpu.target == Target::HOST {
+        if loads_here {
             // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
             elf::prefer_own_symbols(&mut file);
         }
@@ -367,3 +404,7 @@ fn keys(entries: &[Entry]) -> Result<u64> {
     let keys = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
     Ok(Box::leak(Box::new(keys)).as_ptr() as u64)
 }
+
+#[cfg(test)]
+#[path = "../../../../test/rust/unit/device_main/backend/offload/seat.rs"]
+mod tests;

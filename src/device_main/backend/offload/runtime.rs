@@ -3,6 +3,7 @@
 
 use super::drivers::{self, Gpu};
 use super::own_plugins;
+use super::{Seat, Sharers};
 use crate::base::target::{self, Target};
 use crate::base::{Error, Result};
 use crate::device_main::backend::Copies;
@@ -249,13 +250,14 @@ pub(super) struct Runtime {
     device: i32,
     host: i32,
     pub gpu: Gpu,
+    sharers: Sharers,
     has_loaded: AtomicBool,
 }
 
 impl Runtime {
     /// Opens the libomptarget of the release that is in the program's list of libraries. This device is the accelerator
-    /// at `place`, counted over and over if the node has fewer.
-    pub fn open(list: &[u8], place: usize) -> Result<Runtime> {
+    /// at its place, counted over and over if the node has fewer.
+    pub fn open(list: &[u8], seat: &Seat) -> Result<Runtime> {
         let (library, release, path) = open(list)?;
         let at = node::host_name();
         let calls = Calls::of(&library, release).map_err(|symbol| {
@@ -275,10 +277,19 @@ impl Runtime {
                  plugins, libomptarget.rtl.*.so)"
             )));
         }
-        let place = place % found.numbers.len();
+        let (place, sharers) = (seat.place % found.numbers.len(), seat.sharers(found.numbers.len()));
         // SAFETY: no condition.
         let (device, host) = (found.numbers.start + place as i32, unsafe { (calls.host)() });
-        Ok(Runtime { calls, path, device, host, gpu: found.describe(place), has_loaded: AtomicBool::new(false) })
+        let (gpu, has_loaded) = (found.describe(place), AtomicBool::new(false));
+        Ok(Runtime { calls, path, device, host, gpu, sharers, has_loaded })
+    }
+
+    /// Bytes for this device's arena, by what the driver says is free. `None` if it does not say.
+    pub fn share(&self) -> Option<u64> {
+        self.gpu.handle?;
+        // libomptarget starts the accelerator with the first allocation, and takes memory for itself then.
+        self.free(self.alloc(1)?);
+        drivers::free_memory(&self.gpu).map(|free| self.sharers.arena(free))
     }
 
     /// "accelerator 0 (…) of FILE", for error messages.

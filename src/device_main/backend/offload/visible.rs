@@ -3,8 +3,11 @@
 //! MPI that knows of accelerators, when it starts.
 
 use crate::sys::process;
+use rustc_hash::FxHasher;
+use rustix::fs::{Access, access};
 use std::fs;
-use std::path::Path;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
 
 /// A variable that says which accelerators a driver shows to a process, and how many the node has of that kind.
 type Driver = (&'static str, fn() -> usize);
@@ -37,6 +40,24 @@ pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
 }
 
 impl Narrowed {
+    /// A number that is equal for the processes of a node that choose from the same accelerators: those of the variables
+    /// that a batch system has not taken away by access to the device files. Such a process may see its only one as the
+    /// first, as others do.
+    pub(crate) fn pool(&self) -> u32 {
+        let mut hasher = FxHasher::default();
+        (&self.before, accessible()).hash(&mut hasher);
+        hasher.finish() as u32
+    }
+
+    /// How many accelerators a device chooses from; 0 if that is unknown.
+    pub(crate) fn choices(&self) -> usize {
+        let counts = DRIVERS.iter().zip(&self.before).map(|((_, count), value)| match value {
+            Some(value) => listed(value).count(),
+            None => count(),
+        });
+        counts.into_iter().find(|&n| n > 0).unwrap_or(0)
+    }
+
     /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to
     /// another accelerator. A driver that has started by then keeps that one: returns what the user should know.
     pub(crate) fn settle(&self, place: usize) -> Option<String> {
@@ -87,8 +108,29 @@ fn share(value: Option<&str>, count: impl Fn() -> usize, place: usize) -> Option
         let all = count();
         return (all > 1).then(|| (place % all).to_string());
     };
-    let visible: Vec<&str> = value.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    let visible: Vec<&str> = listed(value).collect();
     (visible.len() > 1).then(|| visible[place % visible.len()].to_string())
+}
+
+/// The accelerators that a variable names.
+fn listed(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|one| !one.is_empty())
+}
+
+/// The device files of accelerators that this process may use, whatever its cgroup takes away.
+fn accessible() -> Vec<PathBuf> {
+    const PLACES: [(&str, &str); 2] = [("/dev", "nvidia"), ("/dev/dri", "renderD")];
+    let files = PLACES.iter().flat_map(|&(folder, name)| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(move |path| {
+            let number = path.file_name().and_then(|file| file.to_str()?.strip_prefix(name));
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+    });
+    let mut files: Vec<PathBuf> =
+        files.filter(|file| access(file, Access::READ_OK | Access::WRITE_OK).is_ok()).collect();
+    files.sort_unstable();
+    files
 }
 
 fn nvidia() -> usize {

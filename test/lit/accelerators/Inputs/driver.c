@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0.
+// A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0. What is free of STANDIN_MEMORY
+// (by default 1 GiB) is one number for all of them, and follows from the stand-in's STANDIN_COUNTS.
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include "standin.h"
 
 enum { FIRST = 7, MAJOR = 75 };
 
@@ -44,4 +47,38 @@ int cuDeviceGetName(char *name, int size, int device) {
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
   *bytes = (size_t)3 << 29;
   return !is_gpu(device);
+}
+
+// A context is the device's number.
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  *context = (void *)(intptr_t)device;
+  return !is_gpu(device);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) { return !is_gpu(device); }
+
+static void *current;
+
+int cuCtxPushCurrent_v2(void *context) {
+  current = context;
+  return 0;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+  *context = current;
+  current = NULL;
+  return 0;
+}
+
+int cuMemGetInfo_v2(size_t *available, size_t *all) {
+  const char *memory = getenv("STANDIN_MEMORY"), *path = getenv("STANDIN_COUNTS");
+  FILE *file = path ? fopen(path, "r") : NULL;
+  uint64_t counts[COUNTS] = {0};
+  size_t n = file ? fread(counts, sizeof *counts, COUNTS, file) : 0;
+  (void)n;
+  if (file)
+    fclose(file);
+  *all = memory ? strtoull(memory, NULL, 10) : (size_t)1 << 30;
+  *available = *all - counts[USED];
+  return !current;
 }

@@ -57,3 +57,24 @@ fn images_of_accelerators_are_found() {
     }
     assert!(!is_for_accelerators(&[&program[..], &empty(Target::HOST), b"more"].concat()));
 }
+
+#[test]
+fn bitcode_is_for_any_accelerator_of_its_machine() {
+    let bitcode = |triple: &[u8]| [&BITCODE, &b"of some size, "[..], triple, b"ld-temp.o"].concat();
+    let of = |triple: &[u8]| Target::of_image(&bitcode(triple));
+    assert_eq!(of(b"nvptx64-nvidia-cuda").unwrap(), Target::cuda(0, 0));
+    assert!(Target::cuda(9, 0).check(of(b"nvptx64-nvidia-cuda").unwrap()).is_ok());
+    assert_eq!(of(b"amdgcn-amd-amdhsa").unwrap(), Target::amd("some other"));
+    assert!(of(b"spirv64-intel").unwrap_err().to_string().contains("no known machine"));
+    // In an archive: its length is not looked at.
+    let image = bitcode(b"nvptx64-nvidia-cuda");
+    let archive = |image_at: u64| {
+        let numbers = [0, 0, 32, 40, 0, 0, 0, image_at, image.len() as u64];
+        let mut archive: Vec<u8> = numbers.iter().flat_map(|n: &u64| n.to_le_bytes()).collect();
+        archive[..8].copy_from_slice(&[&PACKAGER[..], &[1, 0, 0, 0]].concat());
+        [&archive[..], &image].concat()
+    };
+    assert!(Target::of_image(&archive(72)).unwrap_err().to_string().contains("has not opened"));
+    let found = |image_at| images_in(&[&[0; 8], &archive(image_at)[..], &[0; HEADER]].concat()).collect::<Vec<_>>();
+    assert_eq!((found(72), found(72 + 4), found(u64::MAX)), (vec![Target::cuda(0, 0)], vec![], vec![]));
+}

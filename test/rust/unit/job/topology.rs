@@ -22,6 +22,7 @@ fn a_record_survives_the_wire() {
         pid: 5,
         memory: 6,
         node: 7,
+        pool: 8,
         ..hello(Role::Device)
     };
     let doorbell = Hello { doorbell: (8, 9), cores: vec![0, 1, 5], ..numbers };
@@ -114,6 +115,13 @@ fn accelerators_are_counted_on_each_node() {
     let job = [h, on(0), on(1), Hello { node: 0, ..cpu.clone() }, on(0), on(1)];
     let places: Vec<usize> = (0..job.len()).map(|rank| accelerator_of(&job, rank)).collect();
     assert_eq!((places[1], places[4], places[2], places[5]), (0, 1, 0, 1));
+    assert_eq!(rivals_of(&job, 4, &[1, 2]), [(0, true), (1, false)]);
+    let [h, a, b, c, d, e] = job;
+    let others = [h, a, b, c, Hello { pool: 1, ..d }, e];
+    assert_eq!(
+        (rivals_of(&others, 4, &[1]), rivals_of(&others, 5, &[])),
+        (vec![(1, false)], vec![(0, false), (1, false)])
+    );
 }
 
 #[test]

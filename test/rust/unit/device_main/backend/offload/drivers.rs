@@ -2,6 +2,7 @@
 //! Unit tests of `src/device_main/backend/offload/drivers.rs`, with functions in place of a driver's.
 
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Fills in what the caller has asked for.
 fn put<T>(to: *mut T, value: T) -> c_int {
@@ -59,6 +60,39 @@ fn a_place_that_cuda_does_not_describe_stays_one() {
         100
     }
     assert_eq!(Cuda { init: fail, ..cuda_driver() }.gpus(), []);
+}
+
+#[test]
+fn what_is_free_is_asked_for_in_the_context_of_libomptarget() {
+    static STEPS: AtomicUsize = AtomicUsize::new(0);
+    const CONTEXT: *mut c_void = 0x1000 as *mut c_void;
+    /// Fails unless this is step `n`.
+    fn step(n: usize) -> c_int {
+        c_int::from(STEPS.swap(n, Ordering::Relaxed) != n - 1)
+    }
+    unsafe extern "C" fn retain(context: *mut *mut c_void, device: c_int) -> c_int {
+        put(context, CONTEXT) + step(1) + c_int::from(device != 10)
+    }
+    unsafe extern "C" fn push(context: *mut c_void) -> c_int {
+        step(2) + c_int::from(context != CONTEXT)
+    }
+    unsafe extern "C" fn info(free: *mut usize, all: *mut usize) -> c_int {
+        put(free, 5 << 30) + put(all, 8 << 30) + step(3)
+    }
+    unsafe extern "C" fn pop(context: *mut *mut c_void) -> c_int {
+        put(context, CONTEXT) + step(4)
+    }
+    unsafe extern "C" fn release(_: c_int) -> c_int {
+        step(5)
+    }
+    let driver = CudaMemory { retain, release, push, pop, info };
+    assert_eq!((driver.free(10), STEPS.load(Ordering::Relaxed)), (Some(5 << 30), 5));
+    // The first step fails, and with it all.
+    assert_eq!(driver.free(10), None);
+    unsafe extern "C" fn agent(agent: Agent, which: c_int, value: *mut c_void) -> c_int {
+        put(value.cast::<u64>(), agent.0 << 30) + c_int::from(which != 0xa015)
+    }
+    assert_eq!(HsaMemory { agent }.free(Agent(3)), Some(3 << 30));
 }
 
 /// A driver of AMD with a processor and three accelerators: it does not describe the second one, and this project does not

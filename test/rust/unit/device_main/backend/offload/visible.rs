@@ -16,6 +16,18 @@ fn a_device_sees_one_accelerator() {
 }
 
 #[test]
+fn processes_with_the_same_variables_choose_from_the_same_accelerators() {
+    let of = |cuda: Option<&str>, amd: Option<&str>| Narrowed {
+        before: [cuda.map(String::from), amd.map(String::from), Some(String::new())],
+        chosen: Values::default(),
+    };
+    let (two, three) = (of(Some("5,6"), None), of(Some(""), Some("1,2,3")));
+    assert_eq!((two.choices(), three.choices()), (2, 3));
+    assert_eq!(two.pool(), Narrowed { chosen: [Some("5".into()), None, None], ..of(Some("5,6"), None) }.pool());
+    assert_ne!(two.pool(), three.pool());
+}
+
+#[test]
 fn another_choice_may_come_too_late() {
     let values = |cuda: &str| [Some(cuda.to_string()), None, None];
     let narrowed = Narrowed { before: values("5,6,7"), chosen: values("7") };
