@@ -9,6 +9,7 @@ use goblin::elf::section_header::{SHF_EXECINSTR, SHT_SYMTAB, SectionHeader};
 use goblin::elf::{Dynamic, Elf, Header, ProgramHeader, Symtab, header, sym};
 use memmap2::Mmap;
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -247,20 +248,19 @@ fn begin(bytes: &[u8]) -> goblin::error::Result<(Header, Ctx)> {
 
 /// The strings of the entries of an ELF file's dynamic section that have this tag. Unlike [`Elf::parse`], this reads
 /// nothing else: libLLVM has megabytes of symbols and of their names.
-fn dynamic_strings(bytes: &[u8], tag: u64) -> goblin::error::Result<Vec<String>> {
+fn dynamic_strings(bytes: &[u8], tag: u64) -> goblin::error::Result<Vec<&str>> {
     let (header, context) = begin(bytes)?;
     let segments = ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), context)?;
     let Some(Dynamic { dyns, info }) = Dynamic::parse(bytes, &segments, context)? else { return Ok(Vec::new()) };
-    let string = |offset: u64| {
-        let start = bytes.get(info.strtab.checked_add(offset as usize)?..)?;
-        Some(String::from_utf8_lossy(start.split(|&byte| byte == 0).next()?).into_owned())
-    };
+    let strings = bytes.get(info.strtab..).and_then(|from| from.get(..info.strsz)).unwrap_or_default();
+    let string = |at: u64| CStr::from_bytes_until_nul(strings.get(at as usize..)?).ok()?.to_str().ok();
     Ok(dyns.iter().filter(|entry| entry.d_tag == tag).filter_map(|entry| string(entry.d_val)).collect())
 }
 
 /// The `DT_NEEDED` entries of any ELF file.
 pub fn needed_libraries(bytes: &[u8]) -> Result<Vec<String>> {
-    dynamic_strings(bytes, DT_NEEDED).map_err(|e| Error::new(e.to_string()))
+    let names = dynamic_strings(bytes, DT_NEEDED).map_err(|e| Error::new(e.to_string()))?;
+    Ok(names.into_iter().map(String::from).collect())
 }
 
 /// The names of the functions and variables that an ELF file imports.
@@ -280,7 +280,7 @@ pub(crate) fn code(bytes: &[u8]) -> Result<Vec<&[u8]>> {
 
 /// The `DT_SONAME` of an ELF file.
 pub(crate) fn soname(bytes: &[u8]) -> Option<String> {
-    dynamic_strings(bytes, DT_SONAME).ok()?.pop()
+    dynamic_strings(bytes, DT_SONAME).ok()?.pop().map(String::from)
 }
 
 /// True if an ELF file exports a symbol of this name.

@@ -32,9 +32,10 @@ pub fn eager_on_node() -> usize {
     if library().starts_with("Open MPI") { 4032 } else { 8128 }
 }
 
-/// How many bytes this library sends to a rank on another node without asking it first, at least. Measured over TCP: Open
-/// MPI 4.1 completes sends of 65,000 bytes at once and those of 65,500 after two round trips, MPICH 4.0 (UCX) those of
-/// 19,400 and of 19,600. Over other networks 16 KiB are common with MPICH: the default of libfabric's providers.
+/// How many bytes this library sends to a rank on another node without asking it first. Measured over TCP: Open MPI 4.1
+/// completes sends of 65,000 bytes at once and those of 65,500 after two round trips, MPICH 4.0 (UCX) those of 19,400 and
+/// of 19,600. Elsewhere 16 KiB are common, the default of libfabric's providers; Open MPI over such a network asks, which
+/// costs a short round trip there.
 pub fn eager_far() -> usize {
     if library().starts_with("Open MPI") { 65_000 } else { 16 << 10 }
 }

@@ -175,10 +175,8 @@ impl Engine {
     /// that they fail.
     pub(crate) fn settle_unawaited(&self, patience: Duration) -> Result<()> {
         let since = Instant::now();
-        let left: Vec<_> = self.connection.ports.iter().map(|port| (port, port.unawaited.lock().numbers())).collect();
-        let settled =
-            |(port, left): &(&Port, Vec<u64>)| port.alive().is_err() || left.iter().all(|&seq| port.is_complete(seq));
-        self.wait_until(None, &|| left.iter().all(settled) || since.elapsed() > patience)
+        let settled: Vec<_> = self.connection.ports.iter().map(Port::when_unawaited_are_over).collect();
+        self.wait_until(None, &|| settled.iter().all(|is_over| is_over()) || since.elapsed() > patience)
     }
 
     /// Adds a command of bounded length to what a queue collects.

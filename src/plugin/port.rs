@@ -82,6 +82,12 @@ impl Port {
         (seq, send(message))
     }
 
+    /// Tells when the messages that nobody waits for now are complete, or the device is lost.
+    pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
+        let left = self.unawaited.lock().numbers();
+        move || self.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
+    }
+
     /// The numbers of messages sent to the device, and received from it.
     pub(crate) fn messages(&self) -> (u64, u64) {
         let (sent, answered) = self.flight.lock().counts();

@@ -167,6 +167,12 @@ impl Queue {
         self.generation.load(Ordering::Relaxed) == generation
     }
 
+    /// True if nothing was collected that is not complete.
+    pub(crate) fn is_idle(&self) -> bool {
+        let open = self.open();
+        open.batch.is_empty() && open.deferred.is_empty() && self.pending.is_idle()
+    }
+
     /// Makes the deferred copies of this queue, which is idle and whose end is `open`.
     pub(crate) fn copy_deferred(&self, open: &mut Open) {
         if !self.has_failed() {

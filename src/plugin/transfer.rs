@@ -12,10 +12,13 @@ use crate::base::limits::{INLINE_FAR_MAX, INLINE_FAR_PIECE, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
-use crate::wire::command::{COMMAND_MAX, Command};
+use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN};
 use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
 use std::ops::Range;
 use std::sync::Arc;
+
+// A message with two pieces fits in two frames.
+const _: () = assert!(HEAD_LEN + 2 * (COMMAND_MAX + INLINE_FAR_PIECE) <= MESSAGE_MAX);
 
 pub(crate) struct Memory {
     queues: Arc<Queues>,
@@ -98,11 +101,7 @@ impl Memory {
     /// from `by_call` bytes on.
     fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access>> {
         let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
-        if len > INLINE_MAX as u64 {
-            // As bulk data it would follow them, too, and the device would copy it later.
-            self.wait_for_unawaited()?;
-        }
-        if !self.is_settled(queue) {
+        if !self.is_settled(queue, len)? {
             return Ok(None);
         }
         if self.near.is_answer_due() {
@@ -117,29 +116,26 @@ impl Memory {
         Ok(is_its.then_some(access))
     }
 
-    /// True if no operation is under way that a copy of this process, as a part of `queue`, would have to follow.
-    fn is_settled(&self, queue: &Queue) -> bool {
+    /// True if no operation is under way that a copy of `len` bytes by this process, as a part of `queue`, would have to
+    /// follow.
+    fn is_settled(&self, queue: &Queue, len: u64) -> Result<bool> {
         let port = self.queues.port();
-        let open = &mut *queue.open();
-        let is_empty = open.batch().is_empty() && open.deferred.is_empty();
-        is_empty
-            && queue.pending.is_idle()
-            // It discards what this memory was before.
-            && self.control.pending.is_idle()
-            && self.has_no_unawaited()
-            && !port.has_failed_unseen()
+        // The control queue discards what this memory was before.
+        let is_idle = queue.is_idle() && self.control.pending.is_idle() && !port.has_failed_unseen();
+        if is_idle && len > INLINE_MAX as u64 {
+            // As bulk data, the copy would wait for these messages too, and the device would make it only then.
+            let is_over = port.when_unawaited_are_over();
+            if !is_over() {
+                self.queues.engine.wait_until(None, &is_over)?;
+            }
+        }
+        Ok(is_idle && self.has_no_unawaited() && !port.has_failed_unseen())
     }
 
     /// True if the device has answered all messages that nobody waits for.
     fn has_no_unawaited(&self) -> bool {
         let port = self.queues.port();
         port.unawaited.is_empty(|seq| port.is_complete(seq))
-    }
-
-    /// Waits for the messages that nobody else waits for, unless the device is lost.
-    fn wait_for_unawaited(&self) -> Result<()> {
-        let is_over = || self.has_no_unawaited() || self.queues.port().alive().is_err();
-        if is_over() { Ok(()) } else { self.queues.engine.wait_until(None, &is_over) }
     }
 
     /// Defers a copy to the program until `queue` is idle; false if this process can't make it.
@@ -354,7 +350,9 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if let (Some(source), Some(target)) = (self.direct(queue, from, size, 1)?, other.direct(queue, to, size, 1)?) {
+        if let Some(target) = other.direct(queue, to, size, 1)?
+            && let Some(source) = self.direct(queue, from, size, 1)?
+        {
             let len = size as usize;
             let mut bytes: Vec<u8> = Vec::with_capacity(len);
             let at = bytes.as_mut_ptr();
