@@ -31,7 +31,7 @@ pub const INLINE_MAX: usize = limit(16 << 10, 512);
 pub const INLINE_FAR_MAX: usize = limit(64 << 10, 2 << 10);
 /// Largest of these pieces, bytes: a message with two of them fits in two frames of 16 KiB.
 pub const INLINE_FAR_PIECE: usize = INLINE_MAX - limit(128, 64);
-/// Largest piece of bulk data to or from an accelerator, bytes: each goes through a buffer of that size.
+/// Largest piece of bulk data to or from an accelerator, bytes: each goes through a buffer.
 pub const STAGED: u64 = limit(4 << 20, 2 << 10) as u64;
 /// How many buffers of bulk data to and from an accelerator there are beyond one for each queue: what they hold has come
 /// before its turn, or is on its way to another process while its queue goes on.

@@ -94,7 +94,7 @@ macro_rules! settings {
 settings! {
     MEMORY memory: Option<u64>, read by Program {
         values: whole(1 << 20..=1 << 44, Some),
-        default: Unset("the device's share of its node's memory, or of the smallest limit of its cgroups if that is less; of what is free on its accelerator"),
+        default: Unset("the device's share of its node's memory, or of the smallest limit of its cgroups if that is less; on an accelerator, its share of the free memory there"),
         meaning: "Sets the bytes of memory of each device.",
     }
     DEVICES devices: Option<usize>, read by Program {

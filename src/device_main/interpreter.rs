@@ -201,11 +201,14 @@ impl<B: Backend> Interpreter<B> {
         announced.into_iter().for_each(|early| transfer::receive_early(&self.parts, early));
     }
 
-    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If the
-    /// message has not failed, they go to the program as they are.
+    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If no
+    /// message that is being executed fails, the last one passes them on to the program as they are.
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
         let Parts { host, output, .. } = &*self.parts;
+        if work.failure.is_none() && self.schedule.lock().has_several() {
+            return;
+        }
         let held = output.take_held();
         match &mut work.failure {
             // A fault has it already.

@@ -67,6 +67,11 @@ impl<T: Item> Schedule<T> {
         !self.used
     }
 
+    /// True if more than one message is unfinished.
+    pub fn has_several(&self) -> bool {
+        self.live.len() > 1
+    }
+
     /// The messages of a queue that wait for their turn, the next one first.
     pub fn waiting_in(&mut self, queue: u32) -> impl Iterator<Item = &mut T> {
         self.lanes.iter_mut().filter(move |l| l.queue == queue).flat_map(|l| &mut l.todo)

@@ -396,12 +396,13 @@ impl Memory {
 
 /// Bytes of a piece of a copy that goes through buffers. MPI moves the first piece, or the last one, while the accelerator has
 /// nothing to do, and each piece costs a message and a synchronization of the accelerator. The sum of both is least where
-/// the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. Less than
-/// 1 MiB in two pieces gains nothing.
+/// the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. A piece has at
+/// least 1 MiB, if there is so much: less in two pieces gains nothing.
 fn staged_piece(size: u64) -> u64 {
     const PAGE: u64 = 4096;
     let best = size.saturating_mul(STAGED / 16).isqrt().clamp(STAGED / 4, STAGED);
-    size.div_ceil(size.div_ceil(best).max(1)).next_multiple_of(PAGE).min(STAGED)
+    let pieces = (size / best).max(size.div_ceil(STAGED)).max(1);
+    size.div_ceil(pieces).next_multiple_of(PAGE).min(STAGED)
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ wire_format! {
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
         Redirect { from: u64, to: u64 } = 14,
         /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
-        /// that is `exact`, what the device finds free or fewer. The reply carries an `Obtained`. `libraries` lists the host's libomptarget, see
+        /// that is `exact`, its share of the free memory or less. The reply carries an `Obtained`. `libraries` lists the host's libomptarget, see
         /// [`libraries`].
         Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
         /// Keeps these addresses free on an accelerator's device: other devices have them.

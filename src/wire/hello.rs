@@ -111,6 +111,7 @@ impl Hello {
         (outside.start, outside.end).write(&mut out);
         shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
         self.pool.write(&mut out);
+        debug_assert!(out.len() <= HELLO_LEN);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }

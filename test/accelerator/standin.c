@@ -3,8 +3,8 @@
 // (libomptarget.rtl.x86_64.nextgen.so in LD_LIBRARY_PATH). Unlike that:
 //
 // - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
-// - each process offers the same addresses first. It respects what is reserved, unless STANDIN_STUBBORN=1 for the first
-//   block of more than a page;
+// - each process offers the same addresses first. It respects what is reserved, but not with the first STANDIN_STUBBORN
+//   blocks of more than a page;
 // - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
 //   while an engine copies;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
@@ -193,8 +193,8 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
   struct Block *b = blocks;
   while (b < blocks + BLOCKS && b->at)
     ++b;
-  static int has_some;
-  int stubborn = size > 4096 && !has_some && number("STANDIN_STUBBORN", 0);
+  static unsigned long large;
+  int stubborn = size > 4096 && large < number("STANDIN_STUBBORN", 0);
   void *at = MAP_FAILED;
   if (b < blocks + BLOCKS && counts()[USED] + size <= number("STANDIN_MEMORY", 1ul << 30)) {
     for (uintptr_t try = BASE; at == MAP_FAILED && try < BASE + 16 * STEP; try += STEP) {
@@ -203,7 +203,7 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
     }
   }
   if (at != MAP_FAILED) {
-    has_some |= size > 4096;
+    large += size > 4096;
     int file = memfd_create("accelerator", 0);
     void *there = ftruncate(file, size) ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     *b = (struct Block){at, there, size, file};

@@ -56,7 +56,8 @@ fn reserve_free(ranges: impl IntoIterator<Item = Range<u64>>) {
 
 impl Arena {
     /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where there
-    /// is no room for that, while their addresses are reserved; the host's side judges the result.
+    /// is no room for that, while their addresses are reserved. A driver that offers these again has a smaller block
+    /// elsewhere. The host's side judges the result.
     pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
         let mut len = match self.block {
             Some(_) => self.range.end - self.range.start,
@@ -65,12 +66,14 @@ impl Arena {
         };
         let mut earlier: Vec<(u64, Range<u64>)> =
             self.block.take().map(|block| (block, self.range.clone())).into_iter().collect();
-        let mut obtained = Err(Error::Reported);
+        let (mut obtained, mut is_freed) = (Err(Error::Reported), false);
         for _ in 0..TRIES {
             obtained = allocate(runtime, len, wish.exact || !earlier.is_empty());
             if obtained.is_err() && !earlier.is_empty() {
-                earlier.iter().for_each(|(block, _)| runtime.free(*block));
-                reserve_free(earlier.drain(..).map(|(_, range)| range));
+                if !std::mem::replace(&mut is_freed, true) {
+                    earlier.iter().for_each(|(block, _)| runtime.free(*block));
+                    reserve_free(earlier.drain(..).map(|(_, range)| range));
+                }
                 obtained = allocate(runtime, len, wish.exact);
             }
             let Ok((block, range)) = &obtained else { break };

@@ -60,7 +60,8 @@ pub(crate) struct Seat {
     pub place: usize,
     /// How many accelerators it has chosen from, if that is known.
     pub among: usize,
-    /// The places of those that choose from the same accelerators, itself included, and whether they have memory before it.
+    /// The places of those that choose from the same accelerators, itself included, and whether they allocate theirs
+    /// before it.
     pub rivals: Vec<(usize, bool)>,
 }
 
