@@ -23,6 +23,8 @@
 #                                        in it, and every test with that
 #   make check-debian13                  in a root of Debian 13, which it makes: tests with its
 #                                        MPIs and the real LLVM 17, 18, 21 and 22
+#   make check-gpu [MPI=…] [LLVM=16]     tests on this machine's GPU (scripts/check-gpu); a machine
+#                                        that lacks compilers and MPI: scripts/gpu-bundle
 #   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N] [SOAK_FLAGS="--spares 1 --devices 2"]
 #                                        random work of 8 threads on 4 devices: every result
 #                                        and the memory of every process checked
@@ -49,7 +51,7 @@ plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 soak sanitize fmt lint fuzz clean
+.PHONY: all install llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -141,6 +143,9 @@ check-llvm19:
 
 check-debian13:
 	@scripts/check debian13
+
+check-gpu:
+	@MPI=$(MPI) scripts/check-gpu
 
 soak: all
 	@test/soak/run --mpi $(MPI) --prefix $(build) --seconds $(SOAK_SECONDS) \

@@ -52,6 +52,16 @@ def flags(release):
     return ["-Wno-unused-command-line-argument", f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}"]
 
 
+def target(gpu):
+    """The compiler's options for target regions on a GPU of that architecture (sm_90, gfx90a), or on the host (None, or
+    "host", which stands in for a GPU). GPU_FLAGS has more for a GPU: --cuda-path=…"""
+    if gpu in (None, "host"):
+        return ["-fopenmp-targets=x86_64-pc-linux-gnu"]
+    # clang warns of a CUDA newer than itself, and of the linker's options where it does not link.
+    quiet = ["-Wno-unknown-cuda-version", "-Wno-unused-command-line-argument"]
+    return [f"--offload-arch={gpu}", "-DGPU", *quiet, *os.environ.get("GPU_FLAGS", "").split()]
+
+
 def flang(release):
     """The Fortran compiler that a release is tested with: 22's always, the others' never, for
     fortran/runtime.c is what flang 22 calls."""

@@ -13,6 +13,8 @@ Parameters:
             must have the libomptarget with the plugin in it (make llvm19)
   plugin    "stock" runs what can run there on libomptarget's own host plugin,
             without MPI: what fails there is a wrong test, not a wrong plugin
+  gpu       the architecture of the GPU for which programs are compiled (sm_90, gfx90a; scripts/check-gpu), or "host":
+            LLVM's host plugin in its place
   starts    how often tests of the start and the end run their jobs: 10
 
 Everything is written below build/lit/.
@@ -95,7 +97,12 @@ launcher = shutil.which("mpirun." + mpi) or "mpirun"
 if mpi == "openmpi" and not stock:
     version = subprocess.run([launcher, "--version"], capture_output=True, text=True).stdout
     config.available_features.add("openmpi5" if "(Open MPI) 5" in version else "openmpi4")
-config.available_features.add("llvm" + llvm)
+# The stand-ins for accelerators and drivers, which tests with LLVM 16 have beside all else, run no programs for a GPU.
+gpu = lit_config.params.get("gpu")
+config.available_features.add("gpu" if gpu else "llvm" + llvm)
+# Regions on a GPU have no system calls, and no libraries of the processor's.
+if gpu not in (None, "host"):
+    config.available_features.add("no-system")
 if llvm == releases.MAIN:
     config.available_features.add("main-llvm")
 # Without MPI devices regions can run in the program's own process. (In LLVM 18 this plugin
@@ -142,7 +149,8 @@ if mpicc:
 # devices that are worker processes, and such as are copied at every point of quiet
 # (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"):
+for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL",
+             "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -178,7 +186,7 @@ flags = " -O2 -Wall -Wextra -Werror -Wno-pass-failed -I%s/include%s" % (
 
 
 def offload_flags(release):
-    target = ["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]
+    target = ["-fopenmp", *releases.target(gpu)]
     return " ".join([flags] + target + releases.flags(release))
 
 

@@ -10,6 +10,7 @@
 #   work     where the tests are built and run
 #   prefix   the plugin's build
 #   mpi      openmpi or mpich; absent: LLVM's own host plugin, without mpirun
+#   gpu      the architecture of the GPU that the tests are compiled for; absent, or "host": none
 #   devices  how many devices a program gets; absent: one
 
 import os
@@ -25,7 +26,10 @@ param = lit_config.params.get
 
 
 release, prefix = param("release"), param("prefix")
-target = "x86_64-pc-linux-gnu" if int(release) < 20 else "x86_64-unknown-linux-gnu"
+target = host = "x86_64-pc-linux-gnu" if int(release) < 20 else "x86_64-unknown-linux-gnu"
+gpu = param("gpu", "host")
+if gpu != "host":
+    target = "nvptx64-nvidia-cuda" if gpu.startswith("sm_") else "amdgcn-amd-amdhsa"
 resources = subprocess.check_output([f"clang-{release}", "-print-resource-dir"], text=True).strip()
 system = os.path.realpath(resources + "/../..")
 
@@ -40,6 +44,8 @@ config.test_fortran_compiler = f"{flang} -L{prefix}/lib -lomptarget-flang" if fl
 config.test_compiler_features = ["clang", f"clang-{release}"]
 config.test_openmp_flags = "-fopenmp"
 config.test_extra_flags = ""
+if gpu != "host":
+    config.test_extra_flags = f"-Xopenmp-target={target} -march={gpu} " + os.environ.get("GPU_FLAGS", "")
 config.cuda_path = config.cuda_libdir = config.cuda_test_arch = config.amdgpu_test_arch = ""
 config.libomptarget_obj_root = param("work")
 config.bin_llvm_tools_dir = prefix + "/bin"
@@ -50,15 +56,16 @@ config.omp_host_rtl_directory = omp
 config.operating_system = "Linux"
 config.libomptarget_current_target = target
 # The others are those that some test names; lit.cfg makes them do nothing.
-config.libomptarget_all_targets = [
+config.libomptarget_all_targets = list(dict.fromkeys([
     target,
+    host,
     "aarch64-unknown-linux-gnu",
     "amdgcn-amd-amdhsa",
     "nvptx64-nvidia-cuda",
     "powerpc64-ibm-linux-gnu",
     "powerpc64le-ibm-linux-gnu",
     "s390x-ibm-linux-gnu",
-]
+]))
 config.libomptarget_filecheck = f"FileCheck-{release}"
 config.libomptarget_not = f"not-{release}"
 config.libomptarget_debug = config.libomptarget_has_libc = config.libomptarget_test_pgo = False
@@ -77,9 +84,12 @@ if param("mpi"):
     if not os.path.exists(f"/usr/lib/llvm-{release}/lib/libomp.so"):
         # libomptarget opens it for tools. Here that release is only unpacked.
         places.append(f"{releases.folder(release)}/lib")
-    config.environment["LD_LIBRARY_PATH"] = ":".join(places)
-    if "OMPTARGET_MPI_BACKEND" in os.environ:
-        config.environment["OMPTARGET_MPI_BACKEND"] = os.environ["OMPTARGET_MPI_BACKEND"]
+    if gpu != "host":
+        places.append(os.environ.get("LD_LIBRARY_PATH", ""))  # a driver's
+    config.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, places))
+    for name in ("OMPTARGET_MPI_BACKEND", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if name in os.environ:
+            config.environment[name] = os.environ[name]
     # Open MPI 5 warns of a machine without a network, on the stderr that tests read.
     config.environment["OMPI_MCA_reachable"] = "weighted"
     if os.geteuid() == 0:

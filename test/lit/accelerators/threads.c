@@ -2,6 +2,7 @@
 // While one kernel takes long, those that follow each other on another queue run on one thread of the device. (A plugin
 // that runs kernels on its callers' threads, as LLVM's for processors does, has a team of libomp's for each of them.)
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: rm -f %t.begun %t.over
 // RUN: %run1 %t %t.begun %t.over

@@ -3,6 +3,7 @@
 // region, destroyed in the opposite order at the end, once each, in the device's
 // process; the host's own objects as ever.
 //
+// UNSUPPORTED: no-system
 // RUN: %clangxx %s -o %t
 // RUN: %run1 %t > %t.out
 // RUN: FileCheck %s --input-file %t.out --check-prefix=DEVICE

@@ -3,6 +3,7 @@
 // error line that names the library, the device, its rank and its host, and no
 // result.
 //
+// UNSUPPORTED: no-system
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %plain-clang -shared -fPIC %S/Inputs/twice.c -o %t.dir/libtwice.so
 // RUN: %clang %s -o %t.dir/program -L%t.dir -ltwice -Wl,-rpath,%t.dir

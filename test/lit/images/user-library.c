@@ -2,6 +2,7 @@
 // A region calls a function of a user library that only the program's run path
 // leads to: the device finds the library where the host has it loaded.
 //
+// UNSUPPORTED: no-system
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %plain-clang -shared -fPIC %S/Inputs/twice.c -o %t.dir/libtwice.so
 // RUN: %clang %s -o %t.dir/program -L%t.dir -ltwice -Wl,-rpath,%t.dir

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /// Ends the program unless there are exactly n devices, each a process of its
-/// own and none of them this one.
+/// own and none of them this one. (A region on a GPU can't tell its process.)
 static inline void need_devices(int n) {
   int pid[16];
   if (omp_get_num_devices() < n || n > 16) {
@@ -28,7 +28,11 @@ static inline void need_devices(int n) {
   for (int d = 0; d < n; ++d) {
     int there = 0;
 #pragma omp target map(from : there) device(d)
+#ifdef GPU
+    there = -1 - d;
+#else
     there = getpid();
+#endif
     pid[d] = there;
   }
 #ifndef STOCK

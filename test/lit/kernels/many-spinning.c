@@ -2,6 +2,7 @@
 // Six deferred kernels on one device that all wait for a seventh: the device
 // runs as many at once as the program has in flight.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: %run1 %t
 // With tiny limits a device has fewer threads than these.

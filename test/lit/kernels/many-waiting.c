@@ -2,6 +2,7 @@
 // Many regions wait for what the program copies to the device's memory behind them. (With tiny
 // limits these are more than the device has threads, and more messages than it gets at once.)
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: %run1 %t 40
 // LLVM 14 and 15 hold a hidden helper thread for each region, of which there are eight.

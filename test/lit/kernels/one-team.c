@@ -3,6 +3,7 @@
 // libomp's, although another thread receives while a kernel takes long. Once libomp
 // knows more threads than there are cores, all of them yield at barriers.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: env OMP_NUM_THREADS=2 %run1 %t
 

@@ -3,6 +3,7 @@
 // of its device until a second, launched later, sets it, while short ones on
 // both devices come and go, copies too.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: %run2 %t
 

@@ -2,6 +2,7 @@
 // With OMPTARGET_MPI_BIND=inherit the binding of Open MPI's launcher stays: one
 // core for the device, one for the host.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: env -u OMP_NUM_THREADS OMPTARGET_MPI_BIND=inherit %run1 --mpirun-arg=--bind-to --mpirun-arg=core %t
 // REQUIRES: openmpi, multicore, plugin

@@ -3,6 +3,7 @@
 // machine has more than one core, they really run, and the host program may use
 // all cores too.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: env -u OMP_NUM_THREADS %run1 %t %cpus
 // REQUIRES: multicore

@@ -7,6 +7,7 @@
 // The devices need an LD_LIBRARY_PATH for Debian's libomptarget 18 to find its plugins, which the launcher does not give them.
 // UNSUPPORTED: accelerators && llvm18
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: %run2 %t 300
 // RUN: %if hosts %{ %bare %hosts --delay 2 alpha,beta %launch --hosts beta:2 %t 12 %}

@@ -4,6 +4,7 @@
 // that no x86-64 machine has, a range whose second page is protected, one that
 // begins in an allocation and leaves the device's memory, and one that wraps.
 //
+// UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: %run2 %t > %t.out 2> %t.err
 // RUN: FileCheck %s --input-file %t.err
