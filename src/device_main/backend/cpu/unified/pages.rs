@@ -146,7 +146,7 @@ impl Pages {
         let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false, bytes: 0 };
         for written in self.written()? {
             let at = written.start;
-            let old = self.fetched.view(&written)?;
+            let old = self.fetched.view(&written, !self.source.is_near())?;
             // SAFETY: these pages are mapped. If others may write there, they are only copied.
             let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
             if !last {
@@ -263,7 +263,7 @@ impl Pages {
         for written in self.written()? {
             let common = written.start.max(range.start)..written.end.min(range.end);
             if !common.is_empty() {
-                let old = self.fetched.view(&common)?;
+                let old = self.fetched.view(&common, false)?;
                 // SAFETY: these pages are mapped. If others write there, any value will do.
                 let now = unsafe { std::slice::from_raw_parts(common.start as *const u8, old.len()) };
                 if is_change_of(1, now, &old) {
