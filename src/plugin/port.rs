@@ -15,6 +15,7 @@ use crate::sys::node;
 use crate::wire::command::Head;
 use crate::wire::record::{Record, Records};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,6 +39,8 @@ pub(crate) struct Port {
     /// Messages that arrived and are not answers.
     unasked: AtomicU64,
     pub(super) records: Mutex<Vec<Record>, { order::LEAF }>,
+    /// The device's file with what it has fetched of the program's memory, once that was needed.
+    fetched: Mutex<Option<Arc<File>>, { order::LEAF }>,
 }
 
 impl Port {
@@ -56,6 +59,7 @@ impl Port {
             kernels: Mutex::default(),
             unasked: AtomicU64::new(0),
             records: Mutex::default(),
+            fetched: Mutex::default(),
         }
     }
 
@@ -127,7 +131,20 @@ impl Port {
 
     /// Marks the device as lost: its contents can't be trusted any more. True the first time.
     pub(crate) fn lose(&self) -> bool {
-        !self.lost.swap(true, Ordering::Relaxed)
+        let is_first = !self.lost.swap(true, Ordering::Relaxed);
+        // An open file keeps its memory, which may be much, also when the device has ended.
+        self.fetched.lock().take();
+        is_first
+    }
+
+    /// The device's file with what it has fetched, which `open` opens the first time.
+    pub(super) fn fetched(&self, open: impl FnOnce() -> Result<File>) -> Result<Arc<File>> {
+        let mut fetched = self.fetched.lock();
+        self.alive()?;
+        if let Some(file) = &*fetched {
+            return Ok(file.clone());
+        }
+        Ok(fetched.insert(Arc::new(open()?)).clone())
     }
 
     /// True if message `seq`, which was sent, is complete, with its answer and all its data.

@@ -56,6 +56,9 @@ pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
     if got == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The size of a large page of x86-64.
+const LARGE_PAGE: u64 = 2 << 20;
+
 /// Private memory that will be at other addresses once it is complete.
 pub(crate) struct Prepared {
     at: u64,
@@ -67,7 +70,6 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// For these whole pages, in large pages where possible.
     pub(crate) fn new(to: &Range<u64>) -> Result<Prepared> {
-        const LARGE_PAGE: u64 = 2 << 20;
         let len = to.end - to.start;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let (protection, room) = (libc::PROT_READ | libc::PROT_WRITE, len + LARGE_PAGE);
@@ -95,35 +97,35 @@ impl Prepared {
         unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len as usize) }
     }
 
-    /// Moves the first `len` bytes to their addresses, where nothing may be mapped yet.
-    pub(crate) fn finish(mut self, len: u64) -> Result<()> {
-        // Takes the place, if it is free.
-        map_at(self.to, len, libc::PROT_NONE, None)?;
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let (from, to, len) = (self.at as *mut _, self.to as *mut libc::c_void, len as usize);
-        // SAFETY: both ranges are this object's.
-        if unsafe { libc::mremap(from, len, len, flags, to) } == libc::MAP_FAILED {
-            let error = Error::last_os_error();
-            // SAFETY: as above; nothing uses it.
-            unsafe { unmap(self.to, len as u64) };
-            return Err(error);
+    /// Moves the first `len` bytes to their addresses, if nothing is mapped there: at once, so that a thread that uses these
+    /// addresses meanwhile never finds something else there. Needs Linux 5.7.
+    pub(crate) fn finish(self, len: u64) -> Result<()> {
+        // Without `MREMAP_FIXED` the new address is taken if it is free, and replaces nothing; with `MREMAP_DONTUNMAP` it is
+        // looked at. Older C libraries do not pass it on.
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        // SAFETY: the range is this object's, and the pages behind it stay mapped.
+        let got = unsafe { libc::syscall(libc::SYS_mremap, self.at, len, len, flags, self.to) };
+        if got == -1 {
+            return Err(Error::last_os_error());
         }
-        (self.at, self.len) = (self.at + len as u64, self.len - len as u64);
+        if got as u64 != self.to {
+            // SAFETY: it was moved there just now, and nothing uses it.
+            unsafe { unmap(got as u64, len) };
+            return Err(Error::from_raw_os_error(libc::EEXIST));
+        }
         Ok(())
     }
 }
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `new` has mapped it, and nothing uses it without this object.
-            unsafe { unmap(self.at, self.len) };
-        }
+        // SAFETY: `new` has mapped it, and nothing uses it without this object.
+        unsafe { unmap(self.at, self.len) };
     }
 }
 
-/// A shared mapping of a file between two pages that can't be accessed: who reads on from what is mapped beside it, stops
-/// there.
+/// A shared mapping of a file between two pages that can't be accessed: a read that runs past the mapping before it
+/// stops there.
 pub(crate) struct Guarded {
     at: usize,
     len: usize,

@@ -110,6 +110,9 @@ unsafe fn merge_words(
 /// Replaces words a cache line at a time, as long as they have their old values, by stores of the changed bytes alone: that
 /// takes a quarter of the time of [`replace_pairs`]. Returns how many words were replaced.
 ///
+/// Looking and storing are two steps: if the program writes to one of the changed bytes in between, its value is lost, where
+/// the other ways would find the conflict. Bytes that only one side writes are safe.
+///
 /// # Safety
 /// As for [`merge_words`]. The processor has AVX-512BW.
 #[cfg(target_arch = "x86_64")]
@@ -134,8 +137,9 @@ unsafe fn replace_lines(first: *const AtomicU64, new: &[[u8; WORD]], old: &[[u8;
         }
         let is_kept = _mm512_mask_cmpneq_epi8_mask(changed, here, old) != 0;
         if !is_kept && changed != 0 {
-            // SAFETY: the caller's promise. Bytes that are not in the mask are not written, and no processor divides a
-            // word of an aligned store.
+            // SAFETY: the caller's promise. Bytes that are not in the mask are not written (Intel SDM, VMOVDQU8). The manuals
+            // promise that an aligned access of 8 bytes is not divided, but not so for the words of a vector: no processor
+            // is known to divide one, and a test looks for it.
             unsafe {
                 std::arch::asm!("vmovdqu8 [{}] {{{}}}, {}", in(reg) at, in(kreg) changed, in(zmm_reg) new,
                     options(nostack, preserves_flags));

@@ -21,7 +21,6 @@ use crate::wire::hello::Hello;
 use crate::wire::reply::{Changes, Known};
 use merge::Conflict;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -119,8 +118,6 @@ pub(crate) struct Unified {
     stacks: Vec<FirstStack>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
-    /// Their files with what they have fetched, if they can be opened.
-    files: Vec<OnceLock<Option<File>>>,
     /// What was taken over while kernels of other devices ran.
     taken: Mutex<Vec<Taken>, { order::TAKEN }>,
     /// What devices have asked for, with their numbers.
@@ -138,11 +135,10 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let files = devices.iter().map(|_| OnceLock::new()).collect();
         let (taken, requests, is_asked) = Default::default();
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
-        Unified { mode, on_conflict, warned, obstacles, stacks, processes, files, taken, requests, is_asked }
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
     }
 
     /// True if regions may use the program's memory.
@@ -289,8 +285,9 @@ impl Unified {
     ) -> Result<()> {
         const PIECE: usize = 256 << 10;
         let process = self.processes[port].ok_or(Error::Reported)?;
-        let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len).ok();
-        let before_file = self.files[port].get_or_init(open).as_ref().ok_or(Error::Reported)?;
+        // `old.pid` is not looked at: the process is the one of the handshake.
+        let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
+        let before_file = ports[port].fetched(open)?;
         let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
         for at in range.clone().step_by(PIECE) {
             let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What regions of a program with `requires` cost in messages: one that does not touch the program's memory is one out and
-// one back, as ever.
+// one back, as ever. The program reads a large change from the device's process of its node itself: no message has it.
 //
 // RUN: %clang %s -o %t
 // RUN: env LIBOMPTARGET_DEBUG=1 %run1 %t 2> %t.err
@@ -10,6 +10,7 @@
 //
 // CHECK:      empty: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk
 // CHECK-NEXT: private: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk
+// CHECK-NEXT: large: {{[0-9]+}} out ({{[0-9]+}} bytes), {{[0-9]+}} back ({{[0-9][0-9][0-9]?}} bytes), 0 bulk
 
 #include "unified.h"
 
@@ -30,5 +31,16 @@ int main(void) {
       __builtin_trap();
   }
   end();
+  enum { LARGE = 1 << 20 };
+  static unsigned char memory[LARGE];
+  unsigned char *p = memory;
+  memset(p, 1, LARGE);
+  begin("large");
+#pragma omp target
+  for (int i = 0; i < LARGE; ++i)
+    p[i] += i % 200;
+  end();
+  for (int i = 0; i < LARGE; ++i)
+    CHECK(p[i] == 1 + i % 200);
   return 0;
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::sys::{node, process};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a range that this process can read, from its start on.
 fn readable(at: usize, len: usize) -> isize {
@@ -45,4 +46,46 @@ fn prepared_memory_is_moved_where_nothing_is() {
     assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
     // SAFETY: as above.
     unsafe { unmap(free.start, end - free.start) };
+}
+
+/// Faults at memory that was mapped, but could not be read.
+static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Tries again, as a device does whose memory is on its way.
+extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    const SEGV_MAPERR: libc::c_int = 1;
+    // SAFETY: the kernel passes a valid record.
+    let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    if !PIECES.contains(&at) {
+        // SAFETY: it has no preconditions; the fault comes again.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    } else if code != SEGV_MAPERR {
+        FORBIDDEN.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where nothing of a process gets by itself.
+const PIECES: Range<u64> = 0x3b00_0000_0000..0x3b00_0000_0000 + 100 * LARGE_PAGE;
+
+#[test]
+fn prepared_memory_can_be_used_as_soon_as_something_is_mapped() {
+    let pieces = || PIECES.step_by(LARGE_PAGE as usize);
+    // SAFETY: the handler is async-signal-safe, and the memory is there in the end.
+    unsafe {
+        let (mut action, mut before): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSEGV, &action, &mut before);
+        let reader =
+            std::thread::spawn(move || pieces().for_each(|at| assert_eq!((at as *const u8).read_volatile(), 1)));
+        for at in pieces() {
+            let mut prepared = Prepared::new(&(at..at + LARGE_PAGE)).unwrap();
+            prepared.as_mut_slice()[0] = 1;
+            prepared.finish(LARGE_PAGE).unwrap();
+        }
+        reader.join().unwrap();
+        libc::sigaction(libc::SIGSEGV, &before, std::ptr::null_mut());
+        unmap(PIECES.start, PIECES.end - PIECES.start);
+    }
+    assert_eq!(FORBIDDEN.load(Ordering::Relaxed), 0);
 }

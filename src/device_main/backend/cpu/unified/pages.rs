@@ -12,6 +12,7 @@ use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
 use super::store::{LARGE, Store};
+use crate::base::limits::MOVED_MIN;
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
 use crate::sys::mapping::{self, Prepared};
@@ -35,6 +36,8 @@ pub(super) struct Pages {
     mapped: Ranges,
     /// Where kernels write in order: memory of this process alone.
     streamed: Ranges,
+    /// Least bytes of it that are moved there.
+    moved_min: u64,
     /// What `fetched` has from earlier regions, if the program is on another node.
     kept: Kept,
     ahead: Ahead,
@@ -53,7 +56,7 @@ impl Pages {
         let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
         let (mapped, streamed, kept, ahead) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed, kept, ahead })
+        Ok(Pages { source, fetched, pagemap, mapped, streamed, moved_min: MOVED_MIN, kept, ahead })
     }
 
     /// Fetches the page of an address, and others with it, unless it is there.
@@ -79,20 +82,22 @@ impl Pages {
 
     /// Fetches what the program has from the start of a range on.
     fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
-        let mut own = is_written.then(|| Prepared::new(&range)).transpose()?;
+        let moved_min = self.moved_min;
+        let is_large = |range: &Range<u64>| range.end - range.start >= moved_min;
+        // If the system has no memory or no addresses for more, the store's do.
+        let mut own = if is_written && is_large(&range) { Prepared::new(&range).ok() } else { None };
         let (got, amount) = self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice))?;
-        let end = got.end;
-        let mapped = own.map_or_else(|| self.fetched.map(&got), |own| own.finish(end - got.start));
-        mapped.map_err(|e| {
-            Error::from(e).context(format_args!(
-                "the program has {:#x} to {end:#x}, which this device can't map there",
-                range.start
-            ))
-        })?;
-        self.mapped.insert(got.clone());
-        if is_written {
+        let own = own.filter(|_| is_large(&got));
+        if own.is_some_and(|own| own.finish(got.end - got.start).is_ok()) {
             self.streamed.insert(got.clone());
+        } else {
+            self.fetched.map(&got).map_err(|e| {
+                let Range { start, end } = got;
+                Error::from(e)
+                    .context(format_args!("the program has {start:#x} to {end:#x}, which this device can't map there"))
+            })?;
         }
+        self.mapped.insert(got.clone());
         Ok((got, amount))
     }
 
@@ -141,7 +146,7 @@ impl Pages {
         let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false, bytes: 0 };
         for written in self.written()? {
             let at = written.start;
-            let old = self.fetched.view(&written)?;
+            let old = self.fetched.view(&written, !self.source.is_near())?;
             // SAFETY: these pages are mapped. If others may write there, they are only copied.
             let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
             if !last {
@@ -258,7 +263,7 @@ impl Pages {
         for written in self.written()? {
             let common = written.start.max(range.start)..written.end.min(range.end);
             if !common.is_empty() {
-                let old = self.fetched.view(&common)?;
+                let old = self.fetched.view(&common, false)?;
                 // SAFETY: these pages are mapped. If others write there, any value will do.
                 let now = unsafe { std::slice::from_raw_parts(common.start as *const u8, old.len()) };
                 if is_change_of(1, now, &old) {

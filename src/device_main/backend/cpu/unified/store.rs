@@ -53,11 +53,10 @@ impl Store {
         mapping::map_file_at(range, &self.file)
     }
 
-    /// What the file has in a range.
-    pub fn view(&self, range: &Range<u64>) -> Result<Mmap> {
+    /// What the file has in a range. Unless all of it `is_needed`, it may be only the beginning of a large range.
+    pub fn view(&self, range: &Range<u64>, is_needed: bool) -> Result<Mmap> {
         let mut view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).clone();
-        // Of a large range only the beginning may be needed.
-        if range.end - range.start < LARGE as u64 {
+        if is_needed || range.end - range.start < LARGE as u64 {
             view.populate();
         }
         // SAFETY: only this object, under its owner's lock, changes the file.

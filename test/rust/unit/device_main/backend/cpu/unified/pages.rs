@@ -143,7 +143,10 @@ struct Device<'a> {
 
 impl<'a> Device<'a> {
     fn new(program: &'a Program) -> Device<'a> {
-        Device { program, pages: Pages::new(program).unwrap() }
+        let mut pages = Pages::new(program).unwrap();
+        // Also in programs of few pages.
+        pages.moved_min = 16 * PAGE;
+        Device { program, pages }
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
@@ -291,6 +294,11 @@ fn what_is_written_in_order_is_not_copied_page_by_page() {
     (0..50).for_each(|page| {
         assert_eq!(device.read(at(page)), if [41, 42].contains(&page) { program.get(at(page)) } else { 1 })
     });
+    assert_eq!(device.pages.streamed.bytes(), 0);
+    // Nor is it worth it for little.
+    device.pages.moved_min = 64 * PAGE;
+    device.end();
+    (0..50).for_each(|page| device.write(at(page), 2));
     assert_eq!(device.pages.streamed.bytes(), 0);
 }
 
