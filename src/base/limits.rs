@@ -74,7 +74,7 @@ pub const IN_FLIGHT: usize = limit(256, 2);
 pub const THREADS: usize = limit(32, 4);
 /// Most bytes of the program's memory that a device keeps for later regions.
 pub const MEMORY_KEPT: u64 = limit(1 << 30, 1 << 20) as u64;
-/// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: less gains
+/// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: less has
 /// no large page, and each move leaves a mapping of its own, of which Linux allows a process 65,530.
 pub const MOVED_MIN: u64 = limit(2 << 20, 64 << 10) as u64;
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.

@@ -165,7 +165,12 @@ impl<B: Backend> Interpreter<B> {
             true => schedule.end(head, &mut ready),
             false => schedule.finish(head, work.failure.as_ref(), &mut ready),
         }
+        let executes_some = schedule.executing() > 0;
         drop(schedule);
+        if B::HAS_RUNTIME && !executes_some && output.holds() {
+            // Several messages have ended at once, and each has left them to the others.
+            pool.long(me, || output.pass_on_held(host, &drive));
+        }
         let next = self.keep_next(me, &mut ready);
         pool.append(&mut ready);
         host.link().recycle(std::mem::take(&mut work.message));
@@ -206,18 +211,12 @@ impl<B: Backend> Interpreter<B> {
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
         let Parts { host, output, .. } = &*self.parts;
-        if work.failure.is_none() && self.schedule.lock().has_several() {
-            return;
-        }
-        let held = output.take_held();
         match &mut work.failure {
             // A fault has it already.
-            Some(failure) if failure.lost => {}
-            Some(failure) => failure.text += &said::errors_in(&String::from_utf8_lossy(&held)),
-            None => {
-                output.release(&held);
-                output.send(host, OUTPUT_BEFORE_REPLY, drive);
-            }
+            Some(failure) if failure.lost => drop(output.take_held()),
+            Some(failure) => failure.text += &said::errors_in(&String::from_utf8_lossy(&output.take_held())),
+            None if self.schedule.lock().executing() > 1 => {}
+            None => output.pass_on_held(host, drive),
         }
     }
 

@@ -14,7 +14,7 @@
 
 use super::backend::offload::said;
 use super::host::Host;
-use crate::base::limits::OUTPUT_AHEAD;
+use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::sys::node::memfd;
@@ -124,8 +124,14 @@ impl Output {
             .collect()
     }
 
+    /// Sends all output, also what is held back; drives while the host is behind.
+    pub fn pass_on_held(&self, host: &Host, drive: impl Fn()) {
+        self.release(&self.take_held());
+        self.send(host, OUTPUT_BEFORE_REPLY, drive);
+    }
+
     /// Lines that were held back are to be sent, and a begun one that would be.
-    pub fn release(&self, lines: &[u8]) {
+    fn release(&self, lines: &[u8]) {
         for filter in self.sinks.lock().iter_mut().filter_map(|sink| sink.filter.as_mut()) {
             filter.released.extend_from_slice(lines);
             filter.passes = true;

@@ -67,9 +67,11 @@ impl<T: Item> Schedule<T> {
         !self.used
     }
 
-    /// True if more than one message is unfinished.
-    pub fn has_several(&self) -> bool {
-        self.live.len() > 1
+    /// How many messages are being executed, or ready for that.
+    pub fn executing(&self) -> usize {
+        let queued: usize = self.lanes.iter().map(|lane| lane.todo.len()).sum();
+        let waiting: usize = self.waiting.values().map(Vec::len).sum();
+        self.live.len() - queued - waiting
     }
 
     /// The messages of a queue that wait for their turn, the next one first.

@@ -218,8 +218,7 @@ impl<B: Backend> Server<B> {
         let Parts { host, backend, loader, output, .. } = &*self.parts;
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
-        output.release(&output.take_held());
-        output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
+        output.pass_on_held(host, || self.drive_only());
         let shutdown_reply = std::mem::take(&mut *self.shutdown_reply.lock());
         shutdown_reply.into_iter().for_each(|reply| host.send(reply));
         let mut backoff = host.backoff();

@@ -121,15 +121,15 @@ impl Memory {
     fn is_settled(&self, queue: &Queue, len: u64) -> Result<bool> {
         let port = self.queues.port();
         // The control queue discards what this memory was before.
-        let is_idle = queue.is_idle() && self.control.pending.is_idle() && !port.has_failed_unseen();
-        if is_idle && len > INLINE_MAX as u64 {
+        let is_idle = || queue.is_idle() && self.control.pending.is_idle() && !port.has_failed_unseen();
+        if len > INLINE_MAX as u64 && is_idle() {
             // As bulk data, the copy would wait for these messages too, and the device would make it only then.
             let is_over = port.when_unawaited_are_over();
             if !is_over() {
                 self.queues.engine.wait_until(None, &is_over)?;
             }
         }
-        Ok(is_idle && self.has_no_unawaited() && !port.has_failed_unseen())
+        Ok(is_idle() && self.has_no_unawaited())
     }
 
     /// True if the device has answered all messages that nobody waits for.

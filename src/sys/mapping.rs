@@ -102,7 +102,7 @@ impl Prepared {
     pub(crate) fn finish(self, len: u64) -> Result<()> {
         // Without `MREMAP_FIXED` the new address is taken if it is free, and replaces nothing; with `MREMAP_DONTUNMAP` it is
         // looked at. Older C libraries do not pass it on.
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        let flags = libc::c_long::from(libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP);
         // SAFETY: the range is this object's, and the pages behind it stay mapped.
         let got = unsafe { libc::syscall(libc::SYS_mremap, self.at, len, len, flags, self.to) };
         if got == -1 {

@@ -99,7 +99,10 @@ if mpi == "openmpi" and not stock:
     config.available_features.add("openmpi5" if "(Open MPI) 5" in version else "openmpi4")
 # The stand-ins for accelerators and drivers, which tests with LLVM 16 have beside all else, run no programs for a GPU.
 gpu = lit_config.params.get("gpu")
-config.available_features.add("gpu" if gpu else "llvm" + llvm)
+if gpu:
+    config.available_features.add("gpu")
+if not gpu or llvm != "16":
+    config.available_features.add("llvm" + llvm)
 # Regions on a GPU have no system calls, and no libraries of the processor's.
 if gpu not in (None, "host"):
     config.available_features.add("no-system")
@@ -149,8 +152,8 @@ if mpicc:
 # devices that are worker processes, and such as are copied at every point of quiet
 # (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-for name in ("OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL",
-             "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+passed_on = ["OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"]
+for name in passed_on + (["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"] if gpu else []):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -57,7 +57,7 @@ fn reserve_free(ranges: impl IntoIterator<Item = Range<u64>>) {
 impl Arena {
     /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where there
     /// is no room for that, while their addresses are reserved. A driver that offers these again has a smaller block
-    /// elsewhere. The host's side judges the result.
+    /// elsewhere, unless the size is exact. The host's side judges the result.
     pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
         let mut len = match self.block {
             Some(_) => self.range.end - self.range.start,
@@ -70,7 +70,7 @@ impl Arena {
         for _ in 0..TRIES {
             obtained = allocate(runtime, len, wish.exact || !earlier.is_empty());
             if obtained.is_err() && !earlier.is_empty() {
-                if !std::mem::replace(&mut is_freed, true) {
+                if wish.exact || !std::mem::replace(&mut is_freed, true) {
                     earlier.iter().for_each(|(block, _)| runtime.free(*block));
                     reserve_free(earlier.drain(..).map(|(_, range)| range));
                 }

@@ -59,12 +59,15 @@ fn a_queue_goes_on_before_its_message_is_over() {
     assert!(s.arrive(message(2, 7, false)).is_none() && s.arrive(message(3, 7, false)).is_none());
     let other = s.arrive(message(4, 8, true)).unwrap();
     assert_eq!(s.waiting_in(7).map(|m| m.head.seq).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(s.executing(), 2);
     s.go_on(first.head, None, &mut ready);
     assert_eq!(ready.pop_front().unwrap().head.seq, 2);
-    assert_eq!(s.waiting_in(7).count(), 1);
+    assert_eq!((s.waiting_in(7).count(), s.executing()), (1, 3));
     // It is not over for other queues.
     assert!(s.wait(other, 1).is_none());
+    assert_eq!(s.executing(), 2);
     s.end(first.head, &mut ready);
+    assert_eq!(s.executing(), 2);
     assert_eq!(ready.pop_front().unwrap().head.seq, 4);
     assert!(ready.is_empty());
 }

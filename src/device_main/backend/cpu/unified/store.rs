@@ -53,7 +53,8 @@ impl Store {
         mapping::map_file_at(range, &self.file)
     }
 
-    /// What the file has in a range. Unless all of it `is_needed`, it may be only the beginning of a large range.
+    /// What the file has in a range. Unless all of it `is_needed`, pages of a large range are mapped only when they are
+    /// read.
     pub fn view(&self, range: &Range<u64>, is_needed: bool) -> Result<Mmap> {
         let mut view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).clone();
         if is_needed || range.end - range.start < LARGE as u64 {
