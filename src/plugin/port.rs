@@ -86,7 +86,7 @@ impl Port {
         (seq, send(message))
     }
 
-    /// Tells when the messages that nobody waits for now are complete, or the device is lost.
+    /// A condition to wait for: each message that nobody waits for by now is complete, or the device is lost.
     pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
         let left = self.unawaited.lock().numbers();
         move || self.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
