@@ -165,9 +165,9 @@ impl<B: Backend> Interpreter<B> {
             true => schedule.end(head, &mut ready),
             false => schedule.finish(head, work.failure.as_ref(), &mut ready),
         }
-        let executes_some = schedule.executing() > 0;
+        let holds_for_none = B::HAS_RUNTIME && output.holds() && schedule.executing() == 0;
         drop(schedule);
-        if B::HAS_RUNTIME && !executes_some && output.holds() {
+        if holds_for_none {
             // Several messages have ended at once, and each has left them to the others.
             pool.long(me, || output.pass_on_held(host, &drive));
         }
