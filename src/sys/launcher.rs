@@ -33,17 +33,29 @@ fn is_rank(environment: &[u8]) -> bool {
     names.any(|name| VARIABLES.iter().any(|v| v.as_bytes() == name))
 }
 
+/// The process on this node that has started the calling one as a rank: the launcher or its daemon, above scripts and tools
+/// such as `perf` that the rank was started by. `None` if it is another user's.
+pub(crate) fn starter() -> Option<u32> {
+    nearest(parent_id(), see).map(|(pid, ..)| pid)
+}
+
 /// The nearest launcher among a process and its ancestors. Above a launcher's daemon, only the
 /// daemon's parent counts: what follows may be an outer job.
-fn above(mut pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<u32> {
+fn above(pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<u32> {
+    let (pid, parent, executable) = nearest(pid, &see)?;
+    if LAUNCHERS.contains(&executable.as_str()) {
+        return Some(pid);
+    }
+    (executable == PROXY && LAUNCHERS.contains(&see(parent)?.1.as_str())).then_some(parent)
+}
+
+/// The nearest launcher or daemon among a process and its ancestors, with its parent and executable.
+fn nearest(mut pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<(u32, u32, String)> {
     while pid > 1 {
         // Another user's process can't be seen.
         let (parent, executable) = see(pid)?;
-        if LAUNCHERS.contains(&executable.as_str()) {
-            return Some(pid);
-        }
-        if DAEMONS.contains(&executable.as_str()) {
-            return (executable == PROXY && LAUNCHERS.contains(&see(parent)?.1.as_str())).then_some(parent);
+        if LAUNCHERS.contains(&executable.as_str()) || DAEMONS.contains(&executable.as_str()) {
+            return Some((pid, parent, executable));
         }
         pid = parent;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Facts about the machine that this process runs on, and the cores that it may use.
 
-use super::{cgroup, process};
+use super::{cgroup, launcher, process};
 use crate::base::{Error, Result, elf};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -214,18 +214,19 @@ pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> 
     Ok(file.into())
 }
 
-/// Extends this process's cores to those of its parent. Must be called before any thread starts,
-/// since threads inherit the cores of their creator.
+/// Extends this process's cores to those of the launcher's process that started it. Must be called before any thread
+/// starts, since threads inherit the cores of their creator.
 ///
 /// Open MPI binds each rank of a small job to one core. Its launcher on the same node is bound
 /// only to what the user chose (`taskset`, a cpuset).
 pub(crate) fn undo_binding() {
-    let parent = rustix::process::getppid().map(|parent| sched_getaffinity(Some(parent)));
-    if let (Ok(mine), Some(Ok(parent))) = (sched_getaffinity(None), parent)
-        && parent.count() > mine.count()
+    let starter = launcher::starter().and_then(|pid| Pid::from_raw(pid as i32)).or_else(rustix::process::getppid);
+    let all = starter.map(|starter| sched_getaffinity(Some(starter)));
+    if let (Ok(mine), Some(Ok(all))) = (sched_getaffinity(None), all)
+        && all.count() > mine.count()
     {
         // If the kernel refuses, the launcher's binding stays, which is slower but correct.
-        let _ = sched_setaffinity(None, &parent);
+        let _ = sched_setaffinity(None, &all);
     }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // However mpirun binds its ranks, a region has more than one thread where the
 // machine has more than one core, they really run, and the host program may use
-// all cores too.
+// all cores too, also if a script has started it.
 //
 // UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
 // RUN: env -u OMP_NUM_THREADS %run1 %t %cpus
+// RUN: env -u OMP_NUM_THREADS %run1 sh -c "%t %cpus && :"
 // REQUIRES: multicore
 
 #ifndef _GNU_SOURCE
