@@ -229,7 +229,7 @@ pub(super) fn note_requires(flags: i64) {
     /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
     const UNIFIED_SHARED_MEMORY: i64 = 8;
     if flags & UNIFIED_SHARED_MEMORY != 0 {
-        unified::require();
+        unified::note_directive();
     }
 }
 

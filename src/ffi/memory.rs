@@ -18,6 +18,8 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
         let plugin = plugin()?;
         let device = plugin.device(id)?;
         let size = to_bytes(size, device)?;
+        let kind =
+            if kind == ALLOC_DEFAULT && host.is_null() && device.shares_allocations() { ALLOC_HOST } else { kind };
         let at = match kind {
             ALLOC_DEFAULT | ALLOC_DEVICE | ALLOC_DEVICE_NON_BLOCKING => device.memory.alloc(size, host as u64)?,
             ALLOC_SHARED if libraries::uses_offload_api() => {

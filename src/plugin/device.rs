@@ -79,6 +79,11 @@ impl Device {
         self.queues.engine.connection.unified.check_device(self.number).map_err(|e| e.context(self.name()))
     }
 
+    /// True if the program may use what it allocates here without a variable of its own, as `omp_target_alloc` does.
+    pub(crate) fn shares_allocations(&self) -> bool {
+        self.queues.engine.connection.unified.shares_allocations()
+    }
+
     /// Makes the whole device execute a command and returns the number that it answers. Fails if the
     /// answer takes longer than `patience`.
     pub(crate) fn request(&self, command: Command<'_>, patience: Duration) -> Result<u64> {

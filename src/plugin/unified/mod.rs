@@ -34,9 +34,27 @@ const MANY_TAKEN: usize = 4096;
 /// The program requires unified shared memory, or has allocated shared memory.
 static REQUIRED: AtomicBool = AtomicBool::new(false);
 
-/// The program has `requires unified_shared_memory`, or allocates memory that regions may use.
+/// The program has `requires unified_shared_memory`.
+static DIRECTIVE: AtomicBool = AtomicBool::new(false);
+
+/// The program allocates memory that regions may use.
 pub(crate) fn require() {
     REQUIRED.store(true, Ordering::Relaxed);
+}
+
+/// The program has `requires unified_shared_memory`.
+pub(crate) fn note_directive() {
+    DIRECTIVE.store(true, Ordering::Relaxed);
+    require();
+}
+
+/// True if the program has `requires unified_shared_memory`.
+pub(crate) fn has_directive() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    if !DIRECTIVE.load(Ordering::Relaxed) && *FOUND.get_or_init(requires_it) {
+        note_directive();
+    }
+    DIRECTIVE.load(Ordering::Relaxed)
 }
 
 /// Sends a control message of one command to a device.
@@ -141,6 +159,13 @@ impl Unified {
         Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
     }
 
+    /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
+    /// ("every device address that refers to storage allocated through OpenMP device memory routines is a valid host
+    /// pointer that can be dereferenced").
+    pub(super) fn shares_allocations(&self) -> bool {
+        self.mode != settings::Unified::Off && has_directive()
+    }
+
     /// True if regions may use the program's memory.
     pub(super) fn is_on(&self) -> bool {
         match self.mode {
@@ -169,7 +194,7 @@ impl Unified {
     /// Fails if regions of a device may not use the program's memory.
     fn check(&self, device: usize) -> Result<()> {
         if self.mode == settings::Unified::Auto && !self.is_on() && requires_it() {
-            require();
+            note_directive();
         }
         // The error that follows explains the address.
         if self.is_on() { self.check_device(device) } else { Err(Error::new("")) }
