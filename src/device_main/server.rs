@@ -162,6 +162,7 @@ impl<B: Backend> Server<B> {
                     outcome = started.and_then(|()| backend.read(at, size_of::<u64>(), &mut work.reply));
                 }
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Command::Number { device } => backend.use_number(device),
                 Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
                 Command::Discard { at, len } => backend.discard(at, len),

@@ -308,6 +308,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
             engine.connection.control(queue, |batch| {
                 let shared = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
                 batch.push(Command::Start { at, len, shared });
+                batch.push(Command::Number { device: n as u32 });
                 batch.push(Command::Streams { input, output, errors });
                 batch.push(Command::Preload { libraries: Bytes(libraries) });
                 batch.read_into(beginnings[n].as_mut_ptr(), size_of::<u64>());

@@ -111,6 +111,8 @@ wire_format! {
         LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
         /// The addresses of the program's standard streams, for the device to use its own in their place.
         Streams { input: u64, output: u64, errors: u64 } = 31,
+        /// The number that the device has in the program, for `omp_get_device_num` in its regions.
+        Number { device: u32 } = 32,
         /// A part of the answer to [`super::reply::Reply::Fetch`]: of the program's memory from `at` on, `same` bytes are
         /// as the device has them, and `bytes` follow these. Both are whole pages. The last part has no `more` behind it.
         Pages { at: u64, same: u64, more: bool, bytes: Bytes<'a> } = 27,

@@ -45,6 +45,18 @@ unsafe extern "C" fn shm_unlink(name: *const c_char) -> c_int {
     unsafe { cpu::registration::unlink(name) }
 }
 
+/// See [`cpu::number`].
+#[unsafe(no_mangle)]
+extern "C" fn omp_get_device_num() -> c_int {
+    cpu::number::get()
+}
+
+/// The same for Fortran.
+#[unsafe(no_mangle)]
+extern "C" fn omp_get_device_num_() -> c_int {
+    cpu::number::get()
+}
+
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static SETTLE: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = settle;

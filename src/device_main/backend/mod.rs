@@ -142,6 +142,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes the program's standard streams, by their addresses there, for this process's own.
     fn use_streams(&self, _streams: [u64; 3]) {}
 
+    /// Takes the number that the device has in the program, for its regions.
+    fn use_number(&self, _number: u32) {}
+
     /// What only an accelerator does.
     fn accelerator(&self) -> Result<&dyn Accelerator> {
         Err(Error::new("this device is no accelerator"))

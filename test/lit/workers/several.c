@@ -30,8 +30,8 @@ int main(void) {
     fill(data, Bytes, d);
     there[d] = omp_target_alloc(Bytes, d);
     CHECK(there[d] && !omp_target_memcpy(there[d], data, Bytes, 0, 0, d, host));
-#pragma omp target device(d) firstprivate(d)
-    own = 100 + d;
+#pragma omp target device(d)
+    own = 100 + omp_get_device_num();
   }
   // Each pair once, in a place of its own in the receiver's memory.
   for (int from = 0; from < Devices; ++from)

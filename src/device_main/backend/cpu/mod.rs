@@ -6,6 +6,7 @@ pub(crate) mod crash;
 pub(crate) mod image;
 pub(crate) mod kernels;
 mod memory;
+pub mod number;
 pub mod registration;
 mod stack;
 pub mod threads;
@@ -118,6 +119,10 @@ impl Backend for Cpu {
 
     fn use_streams(&self, streams: [u64; 3]) {
         calls::set_streams(streams);
+    }
+
+    fn use_number(&self, number: u32) {
+        number::set(number);
     }
 
     fn discard(&self, at: u64, len: u64) {

@@ -44,6 +44,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::LaunchShaped { kernel: n, shape: shape(n), args: Args(&bytes[..bytes.len() / 8 * 8]) },
         Command::Pages { at: n, same: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
         Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
+        Command::Number { device: a },
         Command::Taken,
         Command::Refuse { why: Bytes(bytes) },
     ]
