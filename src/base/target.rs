@@ -20,12 +20,14 @@ pub(crate) struct Executor {
     pub(crate) target: Target,
     /// An accelerator in words, for the user; empty for processors.
     pub(crate) description: String,
+    /// MPI copies large data from and to an accelerator's arena itself.
+    pub(crate) is_direct: bool,
 }
 
 impl Executor {
     /// Processors of this machine.
     pub(crate) fn of_machine(machine: u16) -> Executor {
-        Executor { target: Target { machine, architecture: 0 }, description: String::new() }
+        Executor { target: Target { machine, architecture: 0 }, description: String::new(), is_direct: false }
     }
 }
 

@@ -247,7 +247,9 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Receive { to, len, rank, tag }) => {
                 return self.receive(work, (to, len), (rank, tag));
             }
-            Some(Command::Send { from, len, rank, tag }) if B::GATHERS && w.failure.is_none() => {
+            Some(Command::Send { from, len, rank, tag })
+                if B::GATHERS && w.failure.is_none() && backend.direct(from, len).is_none() =>
+            {
                 return self.send_staged(me, work, (start, from, len), (rank, tag));
             }
             Some(Command::Send { from, len, rank, tag }) => {
@@ -329,7 +331,8 @@ impl<B: Backend> Interpreter<B> {
     /// Before the next command for an accelerator: makes the writes that it does not take along. `None` if another thread
     /// executes the message, because this one goes on with the bulk data.
     fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
-        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long() {
+        let is_direct = |from, len| self.parts.backend.direct(from, len).is_some();
+        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long(is_direct) {
             match self.parts.pool.hand_over(work) {
                 Some(back) => work = back,
                 None => return Ok(None),

@@ -4,7 +4,7 @@
 use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
 use super::backend::offload::visible::{self, Narrowed};
-use super::backend::offload::{Offload, Seat, own_plugins};
+use super::backend::offload::{Direct, Offload, Seat, own_plugins};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -181,10 +181,15 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     board.introduce(number, rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
-    let link = Link::new(Box::new(place.mpi), fragment, place.doorbells, place.frames)?;
+    let Place { mpi, doorbells, frames, host, .. } = place;
+    let link = |transport| Link::new(transport, fragment, doorbells, frames);
     match seat {
-        None => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
-        Some(seat) => execute(link, place.host, policy, None, (board, Offload::new(seat, board)), &settings),
+        None => execute(link(Box::new(mpi))?, host, policy, None, (board, Cpu::new(board)), &settings),
+        Some(seat) => {
+            let (direct, transport) = Direct::over(mpi, settings.gpu_direct);
+            let backend = Offload::new(seat, direct, board);
+            execute(link(transport)?, host, policy, None, (board, backend), &settings)
+        }
     }
 }
 

@@ -2,12 +2,13 @@
 //! An accelerator of this node, or whatever else its libomptarget has a plugin for: this process is a client of that
 //! libomptarget, as a program is.
 //!
-//! All memory is the accelerator's, and this process does not access it. Images are registered again here, with entries
+//! All memory is the accelerator's, and this process does not access it; MPI may. Images are registered again here, with entries
 //! under keys of this process: libomptarget takes the addresses of a program's entries for keys only. Those keys are what
 //! the program's side has as addresses of kernels. Constructors and destructors are kernels as others; the program's own
 //! libomptarget launches them.
 
 mod arena;
+mod direct;
 pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
@@ -27,6 +28,7 @@ use crate::sys::{mapping, node};
 use crate::wire::command::{Shape, SharedFile, libraries};
 use crate::wire::reply::Failure;
 use arena::{Arena, Avoided};
+pub(crate) use direct::Direct;
 use memmap2::MmapOptions;
 use runtime::{Registered, Runtime};
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +46,7 @@ const KEY: u64 = 16;
 
 pub(crate) struct Offload {
     seat: Seat,
+    direct: Direct,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
     runtime: OnceLock<Runtime>,
@@ -117,19 +120,22 @@ struct Place {
 }
 
 impl Loaded {
+    fn is_in_arena(&self, at: u64, len: u64) -> bool {
+        self.arena.start <= at && at.checked_add(len).is_some_and(|end| end <= self.arena.end)
+    }
+
     /// True if the range is memory of the accelerator.
     fn has(&self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         let globals = self.images.values().flat_map(|image| image.places.values());
-        (self.arena.start <= at && end <= self.arena.end)
-            || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
+        self.is_in_arena(at, len) || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
     }
 }
 
 impl Offload {
-    pub fn new(seat: Seat, board: &'static CrashBoard) -> Offload {
+    pub fn new(seat: Seat, direct: Direct, board: &'static CrashBoard) -> Offload {
         let (runtime, arena, avoided, announced, loaded) = Default::default();
-        Offload { seat, board, runtime, arena, avoided, announced, loaded }
+        Offload { seat, direct, board, runtime, arena, avoided, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -187,6 +193,11 @@ impl Accelerator for Offload {
         Ok(arena.range.clone())
     }
 
+    fn try_direct(&self, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<bool> {
+        let arena = self.loaded.read().arena.clone();
+        self.direct.settle(self.runtime()?, arena, copy)
+    }
+
     fn description(&self) -> String {
         self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
     }
@@ -217,6 +228,12 @@ impl Backend for Offload {
 
     /// An accelerator's memory is in use or free; no part of a block can be given back.
     fn discard(&self, _: u64, _: u64) {}
+
+    /// Only the arena: not every MPI accesses the globals of images.
+    fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
+        let is_direct = self.direct.works() && self.loaded.read().is_in_arena(at, len);
+        is_direct.then_some(at as *mut u8)
+    }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         let runtime = self.access(to, bytes.len() as u64)?;

@@ -57,7 +57,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 
 int cuDevicePrimaryCtxRelease_v2(int device) { return !is_gpu(device); }
 
-static void *current;
+static _Thread_local void *current;
 
 int cuCtxPushCurrent_v2(void *context) {
   current = context;
@@ -67,6 +67,16 @@ int cuCtxPushCurrent_v2(void *context) {
 int cuCtxPopCurrent_v2(void **context) {
   *context = current;
   current = NULL;
+  return 0;
+}
+
+int cuCtxSetCurrent(void *context) {
+  current = context;
+  return 0;
+}
+
+int cuCtxGetCurrent(void **context) {
+  *context = current;
   return 0;
 }
 
