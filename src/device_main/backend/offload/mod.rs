@@ -24,6 +24,7 @@ use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
 use crate::device_main::pending_image::PendingImage;
+use crate::job::topology::Turn;
 use crate::sys::{mapping, node};
 use crate::wire::command::{Shape, SharedFile, libraries};
 use crate::wire::reply::Failure;
@@ -35,6 +36,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Duration;
+use visible::Choices;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
 const RUNS_BY_ITSELF: u32 = 2 | 4;
@@ -62,36 +64,47 @@ pub(crate) struct Seat {
     /// Its place among them.
     pub place: usize,
     /// How many accelerators it has chosen from, if that is known.
-    pub among: usize,
-    /// The places of those that choose from the same accelerators, itself included, and whether they allocate theirs
-    /// before it.
-    pub rivals: Vec<(usize, bool)>,
+    pub choices: Choices,
+    /// The places of those that choose from the same accelerators, itself included.
+    pub rivals: Vec<(usize, Turn)>,
+    /// How many jobs like this one may be on the node, each with as many devices.
+    pub jobs: usize,
 }
 
 /// The devices that share an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sharers {
+    /// Those of the same program that have memory, and have none yet; this device included.
     with_memory: u64,
-    /// This device included.
     without: u64,
+    /// Those of other programs, too.
+    all: u64,
 }
 
 impl Seat {
-    /// The devices with the same accelerator, if this many are visible to each.
-    fn sharers(&self, visible: usize) -> Sharers {
-        let all = self.among.max(visible).max(1);
-        let count =
-            |has: bool| self.rivals.iter().filter(|r| r.1 == has && r.0 % all == self.place % all).count() as u64;
-        Sharers { with_memory: count(true), without: count(false).max(1) }
+    /// The devices with the same accelerator, if this many of that machine are visible to each.
+    fn sharers(&self, visible: usize, machine: u16) -> Sharers {
+        let chosen_from = self.choices.iter().filter(|(other, _)| *other == machine).map(|(_, n)| *n).sum::<usize>();
+        let among = chosen_from.max(visible).max(1);
+        let count = |turn| {
+            let sharers = self.rivals.iter().filter(|r| r.1 == turn && r.0 % among == self.place % among);
+            sharers.count() as u64
+        };
+        let (with_memory, without) = (count(Turn::Earlier), count(Turn::Later).max(1));
+        Sharers { with_memory, without, all: (with_memory + without + count(Turn::Unknown)) * self.jobs as u64 }
     }
 }
 
 impl Sharers {
-    /// Bytes for this device's arena if this many are free: as much as for the others, so that each has a sixteenth beside
-    /// its arena, which kernels need for their heap and, most of it, for the stacks of all threads that may run at once.
-    /// (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth of its memory is 5 GiB.)
-    fn arena(self, free: u64) -> u64 {
-        15 * (free / (16 * self.without + self.with_memory))
+    /// Bytes for this device's arena if this many are free, of a total that may be unknown (0): as much as for the others, so
+    /// that each has a sixteenth beside its arena, which kernels need for their heap and, most of it, for the stacks of all
+    /// threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth
+    /// of its memory is 5 GiB.) Devices of other programs may have taken theirs or not: there is a share of the total for
+    /// each.
+    fn arena(self, free: u64, total: u64) -> u64 {
+        let of_free = free / (16 * self.without + self.with_memory);
+        let of_total = if total == 0 { of_free } else { total / (16 * self.all) };
+        15 * of_free.min(of_total)
     }
 }
 
