@@ -165,7 +165,7 @@ impl<B: Backend> Runner<B> {
     pub fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Box<Work> {
         let Parts { backend, pool, trace, .. } = &*self.parts;
         let copy = || backend.copy(to, from, len);
-        if B::GATHERS {
+        if B::IS_ACCELERATOR {
             return self.attempt(me, work, (Kind::Copy, len), copy).1;
         }
         let begin = work.trace.as_mut().map(|message| message.start());

@@ -219,7 +219,7 @@ pub(crate) fn execute<B: Backend>(
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(null);
     }
-    let (output, stderr) = Output::capture(B::HAS_RUNTIME)?;
+    let (output, stderr) = Output::capture(B::IS_ACCELERATOR)?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, stderr, quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);

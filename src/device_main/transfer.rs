@@ -141,7 +141,7 @@ impl Moving {
     fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Vec<u8>) -> Box<Work> {
         if result.is_err() || self.work.failure.is_some() {
             parts.staging.give(bytes);
-        } else if B::GATHERS {
+        } else if B::IS_ACCELERATOR {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));
         } else {
             result = parts.backend.write(to, &bytes);

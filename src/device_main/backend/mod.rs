@@ -197,8 +197,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Runs a kernel. May not return: a kernel can end its thread.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Small copies before and after a kernel cost less as a part of its launch, by [`Backend::run_with`].
-    const GATHERS: bool = false;
+    /// It is an accelerator behind a libomptarget in this process. Small copies before and after a kernel cost less as a part
+    /// of its launch, by [`Backend::run_with`], and errors that are printed belong to the failures that they explain.
+    const IS_ACCELERATOR: bool = false;
 
     /// Runs a kernel with the copies around it.
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
@@ -218,9 +219,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// What [`Backend::enter`] gets when an image is loaded or unloaded.
     const LOADS_AS: u64 = IMAGE_CODE;
-
-    /// A libomptarget in this process prints errors, which belong to the failures that they explain.
-    const HAS_RUNTIME: bool = false;
 
     /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.

@@ -349,7 +349,7 @@ impl Backend for Offload {
         self.run_with(launch, &mut Copies::default())
     }
 
-    const GATHERS: bool = true;
+    const IS_ACCELERATOR: bool = true;
 
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
         // LLVM's plugins up to 15 have a function for one team.
@@ -377,8 +377,6 @@ impl Backend for Offload {
     }
 
     const LOADS_AS: u64 = RUNTIME_CODE;
-
-    const HAS_RUNTIME: bool = true;
 
     /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {
