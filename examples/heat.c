@@ -75,24 +75,37 @@ static void expect(int good, const char *what) {
   }
 }
 
+// Where a region runs; pid is 0 if it can't ask a system for that, on a GPU.
+struct place {
+  char host[64], rank[16];
+  int pid;
+};
+
+static void find(struct place *place) {
+#if defined(__NVPTX__) || defined(__AMDGPU__)
+  place->pid = 0;
+#else
+  // Open MPI and MPICH tell each process its rank in a variable of their own.
+  const char *value = getenv("OMPI_COMM_WORLD_RANK");
+  if (!value)
+    value = getenv("PMI_RANK");
+  strncpy(place->rank, value ? value : "none", sizeof place->rank - 1);
+  gethostname(place->host, sizeof place->host - 1);
+  place->pid = getpid();
+#endif
+}
+
 // Says where the regions of a device run.
 static void show(int device, const struct band *band) {
-  char host[64] = "?", rank[16] = "?";
-  int pid = 0;
-#pragma omp target map(from : host, rank, pid) device(device)
-  {
-    // Open MPI and MPICH tell each process its rank in a variable of their own.
-    const char *value = getenv("OMPI_COMM_WORLD_RANK");
-    if (!value)
-      value = getenv("PMI_RANK");
-    strncpy(rank, value ? value : "none", sizeof rank - 1);
-    rank[sizeof rank - 1] = 0;
-    gethostname(host, sizeof host);
-    host[sizeof host - 1] = 0;
-    pid = getpid();
-  }
-  printf("device %d: rank %s, host %s, pid %d, rows %d to %d\n", device, rank,
-         host, pid, band->first, band->first + band->rows - 1);
+  struct place place = {0};
+#pragma omp target map(tofrom : place) device(device)
+  find(&place);
+  printf("device %d: ", device);
+  if (place.pid)
+    printf("rank %s, host %s, pid %d", place.rank, place.host, place.pid);
+  else
+    printf("a GPU");
+  printf(", rows %d to %d\n", band->first, band->first + band->rows - 1);
 }
 
 int main(int argc, char **argv) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What every layer may use: a clock, ELF reading, errors, sizes of tables, locks, log lines, manual
+//! What every layer may use: a clock, bitcode and ELF reading, errors, sizes of tables, locks, log lines, manual
 //! pages, names of kernels, settings, targets of images.
 
+pub(crate) mod bitcode;
 pub(crate) mod clock;
 pub mod elf;
 pub(crate) mod error;

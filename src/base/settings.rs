@@ -127,6 +127,13 @@ settings! {
         meaning: "`cpu` runs regions on the cores of the device's node; `offload` runs them on an accelerator there, \
             through that node's own libomptarget and its plugins.",
     }
+    GPU_DIRECT gpu_direct: GpuDirect, read by Device {
+        values: words(&[("auto", GpuDirect::Auto), ("on", GpuDirect::On), ("off", GpuDirect::Off)]),
+        default: Value("auto"),
+        meaning: "Says how large data moves from and to an accelerator's memory: `auto` has MPI itself access that memory if it \
+            says that it can (GPU-aware MPI) and a first copy each way is right, and otherwise uses buffers; \
+            `on` ends the job instead, and `off` uses buffers.",
+    }
     UNIFIED unified: Unified, read by Program, Device {
         values: words(&[("auto", Unified::Auto), ("on", Unified::On), ("off", Unified::Off)]),
         default: Value("auto"),
@@ -326,6 +333,16 @@ pub enum Bind {
 #[allow(missing_docs, reason = "the table explains them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unified {
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
+/// Whether MPI accesses the memory of an accelerator, see `OMPTARGET_MPI_GPU_DIRECT` in the table.
+#[allow(missing_docs, reason = "the table explains them")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuDirect {
     #[default]
     Auto,
     On,

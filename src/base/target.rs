@@ -2,7 +2,7 @@
 //! What images are built for, and devices execute: a machine and, of accelerators, its architecture.
 
 use super::elf::{self, ACCELERATORS, AMDGPU, CUDA, HEADER, MACHINE};
-use super::{Error, Result};
+use super::{Error, Result, bitcode};
 use goblin::elf::header::{self, EI_ABIVERSION, Header};
 use std::fmt;
 
@@ -20,12 +20,14 @@ pub(crate) struct Executor {
     pub(crate) target: Target,
     /// An accelerator in words, for the user; empty for processors.
     pub(crate) description: String,
+    /// MPI copies large data from and to an accelerator's arena itself.
+    pub(crate) is_direct: bool,
 }
 
 impl Executor {
     /// Processors of this machine.
     pub(crate) fn of_machine(machine: u16) -> Executor {
-        Executor { target: Target { machine, architecture: 0 }, description: String::new() }
+        Executor { target: Target { machine, architecture: 0 }, description: String::new(), is_direct: false }
     }
 }
 
@@ -55,8 +57,6 @@ const AMD: [(u32, &str); 22] = [
     (0x4f, "gfx950"),
 ];
 
-/// How LLVM's bitcode begins, which libomptarget's plugins may compile.
-const BITCODE: [u8; 4] = *b"BC\xc0\xde";
 /// How archives of clang-offload-packager begin. A program has each image in one, which libomptarget opens before it shows
 /// the image to plugins.
 const PACKAGER: [u8; 4] = *b"\x10\xff\x10\xad";
@@ -83,7 +83,7 @@ impl Target {
         ACCELERATORS.contains(&self.machine)
     }
 
-    /// What an image is built for: an ELF file, by its header, or bitcode, by the whole of it.
+    /// What an image is built for: an ELF file, by its header, or bitcode, by its triple.
     pub(crate) fn of_image(bytes: &[u8]) -> Result<Target> {
         if is_bitcode(bytes) {
             return Target::of_bitcode(bytes);
@@ -101,14 +101,13 @@ impl Target {
         Ok(Target { machine, architecture })
     }
 
-    /// What bitcode may become: its table of strings, which is plain text, has the triple. It may have been built for another
-    /// architecture, but is compiled for the one that executes it.
+    /// What bitcode may become. It may have been built for another architecture, but is compiled for the one that executes it.
     fn of_bitcode(bytes: &[u8]) -> Result<Target> {
-        const TRIPLES: [(&[u8], u16); 3] = [(b"nvptx64-", CUDA), (b"amdgcn-", AMDGPU), (b"x86_64-", header::EM_X86_64)];
-        let has = |triple: &[u8]| bytes.windows(triple.len()).any(|at| at == triple);
-        let known = TRIPLES.iter().find(|(triple, _)| has(triple));
+        const MACHINES: [(&str, u16); 3] = [("nvptx64-", CUDA), ("amdgcn-", AMDGPU), ("x86_64-", header::EM_X86_64)];
+        let triple = bitcode::triple(bytes).ok_or_else(|| Error::new("bitcode that can't be read"))?;
+        let known = MACHINES.iter().find(|(begin, _)| triple.starts_with(begin));
         let target = known.map(|&(_, machine)| Target { machine, architecture: 0 });
-        target.ok_or_else(|| Error::new("bitcode for no known machine"))
+        target.ok_or_else(|| Error::new(format!("bitcode for {triple}, which is no known machine")))
     }
 
     /// For a message.
@@ -165,8 +164,9 @@ pub(crate) fn empty(target: Target) -> Vec<u8> {
     file
 }
 
+/// True for LLVM's bitcode, which libomptarget's plugins may compile.
 pub(crate) fn is_bitcode(image: &[u8]) -> bool {
-    image.starts_with(&BITCODE)
+    image.starts_with(&bitcode::MAGIC)
 }
 
 /// The image in an archive of clang-offload-packager.

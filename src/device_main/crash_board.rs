@@ -17,8 +17,11 @@ pub(crate) const IMAGE_CODE: u64 = 1;
 pub(crate) const RUNTIME_CODE: u64 = 2;
 /// In place of a kernel: a copy to or from an accelerator, outside of a launch.
 pub(crate) const COPY_CODE: u64 = 3;
+/// In place of a kernel: MPI's first access to an accelerator's memory. If it crashes, so does the process, because MPI can't
+/// be called any more.
+pub(crate) const MPI_CODE: u64 = 4;
 /// The last number that stands in place of a kernel.
-pub(crate) const LAST_CODE: u64 = COPY_CODE;
+pub(crate) const LAST_CODE: u64 = MPI_CODE;
 /// Bytes of the address and the length before each name.
 const HEAD: usize = 12;
 
@@ -103,6 +106,11 @@ impl CrashBoard {
 
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
+    }
+
+    /// True if a thread was in [`MPI_CODE`].
+    pub fn was_in_mpi(&self) -> bool {
+        self.kernels.iter().any(|k| k.0.load(Ordering::Acquire) == MPI_CODE)
     }
 
     /// Adds the symbols of kernels. Overlapping calls garble names, but do no other harm.

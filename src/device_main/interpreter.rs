@@ -123,7 +123,7 @@ impl<B: Backend> Interpreter<B> {
                     None => return,
                 },
                 Ok(Step::Away) => {
-                    if B::GATHERS && !me.receiving {
+                    if B::IS_ACCELERATOR && !me.receiving {
                         // The receiver may sleep: it does not know of bulk data that this thread has begun to move.
                         let _ = self.parts.pool.hand_out();
                         self.parts.host.link().wake_driver();
@@ -145,7 +145,7 @@ impl<B: Backend> Interpreter<B> {
             // It waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
-        if B::HAS_RUNTIME && output.holds() {
+        if B::IS_ACCELERATOR && output.holds() {
             pool.long(me, || self.settle_errors(&mut work, &drive));
         }
         let reply = work.take_reply();
@@ -165,7 +165,7 @@ impl<B: Backend> Interpreter<B> {
             true => schedule.end(head, &mut ready),
             false => schedule.finish(head, work.failure.as_ref(), &mut ready),
         }
-        let holds_for_none = B::HAS_RUNTIME && output.holds() && schedule.executing() == 0;
+        let holds_for_none = B::IS_ACCELERATOR && output.holds() && schedule.executing() == 0;
         drop(schedule);
         if holds_for_none {
             // Several messages have ended at once, and each has left them to the others.
@@ -184,7 +184,7 @@ impl<B: Backend> Interpreter<B> {
     /// The next one of messages that are ready, if the thread that has copied from or to an accelerator should execute it at
     /// once: it copies too.
     fn keep_next(&self, me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>> {
-        if !B::GATHERS || !me.is_free() || !ready.front().is_some_and(|next| next.moves_bulk()) {
+        if !B::IS_ACCELERATOR || !me.is_free() || !ready.front().is_some_and(|next| next.moves_bulk()) {
             return None;
         }
         let mut next = ready.pop_front()?;
@@ -196,7 +196,7 @@ impl<B: Backend> Interpreter<B> {
 
     /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
     fn receive_early(&self, queue: u32) {
-        if !B::GATHERS {
+        if !B::IS_ACCELERATOR {
             return;
         }
         let mut schedule = self.schedule.lock();
@@ -228,7 +228,7 @@ impl<B: Backend> Interpreter<B> {
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
         }
-        if B::GATHERS {
+        if B::IS_ACCELERATOR {
             match self.settle_copies(me, work)? {
                 Some(back) => work = back,
                 None => return Ok(Step::Away),
@@ -247,7 +247,9 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Receive { to, len, rank, tag }) => {
                 return self.receive(work, (to, len), (rank, tag));
             }
-            Some(Command::Send { from, len, rank, tag }) if B::GATHERS && w.failure.is_none() => {
+            Some(Command::Send { from, len, rank, tag })
+                if B::IS_ACCELERATOR && w.failure.is_none() && backend.direct(from, len).is_none() =>
+            {
                 return self.send_staged(me, work, (start, from, len), (rank, tag));
             }
             Some(Command::Send { from, len, rank, tag }) => {
@@ -259,13 +261,13 @@ impl<B: Backend> Interpreter<B> {
                 return transfer.receive_image(image, pending, to).map(|()| Step::Away);
             }
             _ if w.failure.is_some() => Ok(()),
-            Some(Command::Write { to, bytes: Bytes(bytes) }) if B::GATHERS => {
+            Some(Command::Write { to, bytes: Bytes(bytes) }) if B::IS_ACCELERATOR => {
                 w.copies.get_or_insert_default().write(to, bytes);
                 Ok(())
             }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
             Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
-                if B::GATHERS {
+                if B::IS_ACCELERATOR {
                     return Ok(Step::Next(self.runner.read(me, work, from, len as usize)));
                 }
                 backend.read(from, len as usize, &mut w.reply)
@@ -329,7 +331,8 @@ impl<B: Backend> Interpreter<B> {
     /// Before the next command for an accelerator: makes the writes that it does not take along. `None` if another thread
     /// executes the message, because this one goes on with the bulk data.
     fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
-        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long() {
+        let is_direct = |from, len| self.parts.backend.direct(from, len).is_some();
+        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long(is_direct) {
             match self.parts.pool.hand_over(work) {
                 Some(back) => work = back,
                 None => return Ok(None),

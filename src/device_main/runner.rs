@@ -2,7 +2,7 @@
 //! Runs what may take long or crash as a part of a message: kernels, copies of accelerators, and the loading of images.
 
 use super::backend::{Backend, Copied, Launch, Wish};
-use super::crash_board::COPY_CODE;
+use super::crash_board::{COPY_CODE, MPI_CODE};
 use super::host::park;
 use super::output;
 use super::parts::Parts;
@@ -72,11 +72,19 @@ impl<B: Backend> Runner<B> {
     }
 
     pub fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Box<Work> {
-        let backend = &self.parts.backend;
+        let (Parts { backend, host, .. }, slot) = (&*self.parts, me.slot);
         let obtain = || {
             let accelerator = backend.accelerator()?;
             let arena = accelerator.obtain(wish, libraries)?;
-            Ok(Obtained { arena, target: backend.target(), description: accelerator.description() }.encode())
+            let copy = |to, from, len| {
+                backend.enter(slot, MPI_CODE, false);
+                // SAFETY: `try_direct` passes memory of its own and of the arena, which MPI says it can access.
+                let copied = unsafe { host.link().copy(to as *mut u8, from as *const u8, len) };
+                backend.enter(slot, B::LOADS_AS, false);
+                copied
+            };
+            let (is_direct, target) = (accelerator.try_direct(&copy)?, backend.target());
+            Ok(Obtained { arena, target, description: accelerator.description(), is_direct }.encode())
         };
         let (obtained, _, work) = self.run(me, work, B::LOADS_AS, obtain);
         answered(work, obtained)
@@ -157,7 +165,7 @@ impl<B: Backend> Runner<B> {
     pub fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Box<Work> {
         let Parts { backend, pool, trace, .. } = &*self.parts;
         let copy = || backend.copy(to, from, len);
-        if B::GATHERS {
+        if B::IS_ACCELERATOR {
             return self.attempt(me, work, (Kind::Copy, len), copy).1;
         }
         let begin = work.trace.as_mut().map(|message| message.start());

@@ -202,6 +202,33 @@ impl<B: Backend> Server<B> {
         Ok(())
     }
 
+    /// The receiver executes a message, or passes it on with the token. If neither may be now, the message stays ready, and
+    /// the result is false.
+    #[inline]
+    fn take_up(&self, me: &mut Me, mut work: Box<Work>, backoff: &mut Backoff<'_>) -> bool {
+        let pool = &self.parts.pool;
+        if pool.is_claimed() && work.may_take_long() {
+            match pool.pass_on(me, Some(work)) {
+                Some(back) => work = back,
+                None => return true,
+            }
+        }
+        // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
+        // A lost device runs no kernels, and may have no idle thread left.
+        if !pool.has_idle_thread() && work.may_take_long() && !self.interpreter.is_lost() {
+            pool.push(work);
+            return false;
+        }
+        // First: no doorbell may ring for a thread that is in a kernel.
+        backoff.reset();
+        let is_long = self.execute_placed(me, work);
+        if std::mem::take(&mut me.was_long) || is_long {
+            // The team of a kernel still spins on the other cores.
+            backoff.give_way();
+        }
+        true
+    }
+
     /// Executes a message on a core that goes with the host's; true if messages are long.
     #[inline]
     fn execute_placed(&self, me: &mut Me, work: Box<Work>) -> bool {
@@ -322,26 +349,10 @@ impl<B: Backend> Serve for Server<B> {
         }
         while me.receiving {
             let (progress, arrived) = self.drive();
-            if let Some(mut work) = pool.next(arrived) {
-                if pool.is_claimed() && work.may_take_long() {
-                    match pool.pass_on(me, Some(work)) {
-                        Some(back) => work = back,
-                        None => return,
-                    }
-                }
-                // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
-                // A lost device runs no kernels, and may have no idle thread left.
-                if pool.has_idle_thread() || !work.may_take_long() || self.interpreter.is_lost() {
-                    // First: no doorbell may ring for a thread that is in a kernel.
-                    backoff.reset();
-                    let is_long = self.execute_placed(me, work);
-                    if std::mem::take(&mut me.was_long) || is_long {
-                        // The team of a kernel still spins on the other cores.
-                        backoff.give_way();
-                    }
-                    continue;
-                }
-                pool.push(work);
+            if let Some(work) = pool.next(arrived)
+                && self.take_up(me, work, &mut backoff)
+            {
+                continue;
             }
             match progress {
                 Progress::Made => {

@@ -4,7 +4,7 @@
 use super::backend::Backend;
 use super::backend::cpu::{Cpu, crash};
 use super::backend::offload::visible::{self, Narrowed};
-use super::backend::offload::{Offload, Seat, own_plugins};
+use super::backend::offload::{Direct, Offload, Seat, own_plugins};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
@@ -17,7 +17,7 @@ use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
-use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers};
+use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers, spawners};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
@@ -47,8 +47,8 @@ pub(crate) struct Place {
     /// The host's rank, and its process if it runs on this node.
     pub host: (usize, Option<process::Handle>),
     hellos: Vec<Hello>,
-    /// The ranks of the program's earlier devices, which are as many as the number of the rank's first device.
-    before: Vec<usize>,
+    /// The ranks of the program's devices, in ascending order.
+    team: Vec<usize>,
     bind: Bind,
 }
 
@@ -60,13 +60,13 @@ impl Place {
         let Some(Team { host, devices }) = topology.team_of(mpi.rank) else {
             return Err(Error::new("the ranks do not agree on who is a device"));
         };
-        let (host, before) = (*host, devices.iter().copied().take_while(|&r| r != mpi.rank).collect());
+        let (host, team) = (*host, devices.clone());
         let is_near = hellos[host].node == hellos[mpi.rank].node;
         let host_process = if is_near { process::handle(hellos[host].pid as i32) } else { None };
         if !is_near {
             tcp_liveness::watch(2 * settings.heartbeat);
         }
-        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, before, bind: settings.bind })
+        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, team, bind: settings.bind })
     }
 
     pub fn me(&self) -> &Hello {
@@ -170,21 +170,28 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     });
     let place = Place::find(&settings, narrowed.as_ref().map_or(0, Narrowed::pool))?;
     set_up(place.threads(), place.cores(0), &settings);
-    let (number, rank) = (place.before.len(), place.mpi.rank);
+    let rank = place.mpi.rank;
+    let number = place.team.iter().take_while(|&&other| other != rank).count();
     let seat = narrowed.map(|narrowed| {
         let at = accelerator_of(&place.hellos, rank);
         let warn =
             |doubt| log::warning(format_args!("device {number} (rank {rank} on host {}): {doubt}", place.me().host));
         narrowed.settle(at).into_iter().for_each(warn);
-        Seat { place: at, among: narrowed.choices(), rivals: rivals_of(&place.hellos, rank, &place.before) }
+        let (rivals, jobs) = (rivals_of(&place.hellos, rank, &place.team), spawners(&place.hellos, rank));
+        Seat { place: at, choices: narrowed.choices(), rivals, jobs }
     });
     board.introduce(number, rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
-    let link = Link::new(Box::new(place.mpi), fragment, place.doorbells, place.frames)?;
+    let Place { mpi, doorbells, frames, host, .. } = place;
+    let link = |transport| Link::new(transport, fragment, doorbells, frames);
     match seat {
-        None => execute(link, place.host, policy, None, (board, Cpu::new(board)), &settings),
-        Some(seat) => execute(link, place.host, policy, None, (board, Offload::new(seat, board)), &settings),
+        None => execute(link(Box::new(mpi))?, host, policy, None, (board, Cpu::new(board)), &settings),
+        Some(seat) => {
+            let (direct, transport) = Direct::over(mpi, settings.gpu_direct);
+            let backend = Offload::new(seat, direct, board);
+            execute(link(transport)?, host, policy, None, (board, backend), &settings)
+        }
     }
 }
 
@@ -212,7 +219,7 @@ pub(crate) fn execute<B: Backend>(
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(null);
     }
-    let (output, stderr) = Output::capture(B::HAS_RUNTIME)?;
+    let (output, stderr) = Output::capture(B::IS_ACCELERATOR)?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, stderr, quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);

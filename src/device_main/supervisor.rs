@@ -189,6 +189,11 @@ fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> O
     };
     let running = board.running();
     let at_work = match running.as_slice() {
+        _ if board.was_in_mpi() => {
+            "while MPI made its first copy from or to the accelerator's memory, which it says it \
+            can (without that: OMPTARGET_MPI_GPU_DIRECT=off)"
+                .to_string()
+        }
         [] if identity.is_none() => "before it had met the program".to_string(),
         [] => "while no kernel ran".to_string(),
         [one] => format!("while kernel {one} ran"),

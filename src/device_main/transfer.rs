@@ -104,9 +104,9 @@ fn stage<B>(parts: &Parts<B>, peer: Peer, len: u64, completion: impl FnOnce(Vec<
 }
 
 /// Announces the bulk data of a message that waits for its turn, if the message begins with it and may have a buffer now.
-pub(super) fn announce_early<B>(parts: &Parts<B>, work: &mut Work) -> Option<Arc<Early>> {
-    let (peer, len) = work.early_data()?;
-    if !parts.staging.begin_ahead() {
+pub(super) fn announce_early<B: Backend>(parts: &Parts<B>, work: &mut Work) -> Option<Arc<Early>> {
+    let (peer, to, len) = work.early_data()?;
+    if parts.backend.direct(to, len).is_some() || !parts.staging.begin_ahead() {
         return None;
     }
     let event = work.trace.is_some().then(|| event_of(work.head, peer, (Kind::Receive, len), clock::now()));
@@ -141,7 +141,7 @@ impl Moving {
     fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Vec<u8>) -> Box<Work> {
         if result.is_err() || self.work.failure.is_some() {
             parts.staging.give(bytes);
-        } else if B::GATHERS {
+        } else if B::IS_ACCELERATOR {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));
         } else {
             result = parts.backend.write(to, &bytes);

@@ -80,21 +80,24 @@ impl Work {
         Commands::resume(&self.message, self.position).take().ok().flatten()
     }
 
-    /// True if a long copy to, from or within an accelerator comes next, outside of a launch.
-    pub fn copies_long(&self) -> bool {
+    /// True if a long copy to, from or within an accelerator comes next, outside of a launch. `is_direct` says if MPI makes
+    /// one from an address.
+    pub fn copies_long(&self, is_direct: impl Fn(u64, u64) -> bool) -> bool {
         match (&self.copies, self.next()) {
             (Some(_), Some(Command::LaunchShaped { .. })) => false,
             (Some(copies), _) => copies.bytes.len() as u64 >= LONG_COPY,
-            (None, Some(Command::Send { len, .. } | Command::Copy { len, .. })) => len >= LONG_COPY,
+            (None, Some(Command::Send { from, len, .. })) => len >= LONG_COPY && !is_direct(from, len),
+            (None, Some(Command::Copy { len, .. })) => len >= LONG_COPY,
             (None, _) => false,
         }
     }
 
-    /// The bulk data with which the message begins, if it may be received before the message's turn and is not yet.
-    pub fn early_data(&self) -> Option<(Peer, u64)> {
+    /// The bulk data with which the message begins and its address, if it may be received before the message's turn and is
+    /// not yet.
+    pub fn early_data(&self) -> Option<(Peer, u64, u64)> {
         match self.next()? {
-            Command::Receive { len, rank, tag, .. } if self.early.is_none() && len <= STAGED => {
-                Some((Peer { rank: rank as usize, tag }, len))
+            Command::Receive { to, len, rank, tag } if self.early.is_none() && len <= STAGED => {
+                Some((Peer { rank: rank as usize, tag }, to, len))
             }
             _ => None,
         }

@@ -122,10 +122,9 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
 /// The number of equal shares of a rank's node: one for each device, and if programs spawned the
 /// devices, as many again for each other program there that may do the same.
 pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
-    let here = || hellos.iter().filter(|h| h.node == hellos[rank].node);
-    let devices: usize = here().map(|h| h.devices as usize).sum();
-    let spawners = here().filter(|h| h.role == Role::Host).map(|h| h.spawners as usize).max();
-    devices.max(1) * spawners.unwrap_or(1).max(1)
+    let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
+    let devices: usize = here.map(|h| h.devices as usize).sum();
+    devices.max(1) * spawners(hellos, rank)
 }
 
 /// The place of a rank among the ranks of its node that use accelerators.
@@ -134,16 +133,37 @@ pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
     hellos[..rank].iter().filter(is_peer).count()
 }
 
-/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included; true
-/// for those in `before`.
-pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, before: &[usize]) -> Vec<(usize, bool)> {
+/// When a device allocates its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Before this one.
+    Earlier,
+    /// It is this one, or allocates after it.
+    Later,
+    /// It belongs to another program.
+    Unknown,
+}
+
+/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included.
+/// `team` are the devices of its program.
+pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(usize, Turn)> {
     let me = &hellos[rank];
     let is_rival = |&other: &usize| {
         let h = &hellos[other];
         h.role == Role::Device && (h.node, h.backend, h.pool) == (me.node, me.backend, me.pool)
     };
-    let rivals = (0..hellos.len()).filter(is_rival);
-    rivals.map(|other| (accelerator_of(hellos, other), before.contains(&other))).collect()
+    let turn = |other| match team.contains(&other) {
+        true if other < rank => Turn::Earlier,
+        true => Turn::Later,
+        false => Turn::Unknown,
+    };
+    (0..hellos.len()).filter(is_rival).map(|other| (accelerator_of(hellos, other), turn(other))).collect()
+}
+
+/// The number of programs on a rank's node that have spawned devices there, or may do so, if its program has.
+pub(crate) fn spawners(hellos: &[Hello], rank: usize) -> usize {
+    let here = hellos.iter().filter(|h| h.node == hellos[rank].node && h.role == Role::Host);
+    here.map(|h| h.spawners as usize).max().unwrap_or(1).max(1)
 }
 
 /// The number of processes of the job that compute or wait on a rank's node.

@@ -43,6 +43,14 @@ pub trait Transport: Send {
     /// This transport made the request, and has not returned it as done or failed.
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
 
+    /// Copies memory by a message of this rank to itself, within the call, if the transport can do that.
+    ///
+    /// # Safety
+    /// See [`Mpi::copy`].
+    unsafe fn copy(&mut self, _to: *mut u8, _from: *const u8, _len: usize) -> Result<()> {
+        Err(Error::new("this transport carries no messages of a rank to itself"))
+    }
+
     /// Cancels a receive that no send matches; its memory is free then.
     ///
     /// # Safety
@@ -68,6 +76,10 @@ impl Transport for Mpi {
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
         // SAFETY: the caller's promise.
         unsafe { Mpi::test(self, request) }
+    }
+    unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { Mpi::copy(self, to, from, len) }
     }
     unsafe fn cancel(&mut self, request: Request) {
         // SAFETY: the caller's promise.
@@ -551,6 +563,15 @@ impl<C> Link<C> {
             }
         }
         Ok(moved)
+    }
+
+    /// Copies memory by a message of this rank to itself, within the call.
+    ///
+    /// # Safety
+    /// See [`Mpi::copy`].
+    pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().transport.copy(to, from, len) }
     }
 
     /// True if the transport has taken all messages to a rank, or if another thread polls for them.

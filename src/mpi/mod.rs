@@ -11,7 +11,7 @@ use crate::base::limits::BULK_TAGS;
 use crate::base::{Error, Result};
 use crate::sys::deadline::end;
 use mpi_sys as sys;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +115,56 @@ pub fn library() -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// The accelerators whose memory an MPI library accesses itself, by its own word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuAware {
+    /// Those of CUDA.
+    pub cuda: bool,
+    /// Those of ROCm.
+    pub rocm: bool,
+}
+
+impl GpuAware {
+    /// Asks this library. MPI must be started, and no other thread may call it. From here on errors that concern no
+    /// communicator of this project do not end the process.
+    pub fn ask() -> GpuAware {
+        /// `MPIX_GPU_SUPPORT_CUDA` and `MPIX_GPU_SUPPORT_HIP` of MPICH, of which early releases do not know the second one.
+        const KINDS: [c_int; 2] = [0, 2];
+        // SAFETY: MPI is started.
+        unsafe {
+            sys::MPI_Comm_set_errhandler(sys::RSMPI_COMM_WORLD, sys::RSMPI_ERRORS_RETURN);
+            sys::MPI_Comm_set_errhandler(sys::RSMPI_COMM_SELF, sys::RSMPI_ERRORS_RETURN);
+        }
+        // Open MPI has the first two; other libraries have some of these or none.
+        let [cuda, rocm, hip] = [c"MPIX_Query_cuda_support", c"MPIX_Query_rocm_support", c"MPIX_Query_hip_support"]
+            .map(|name| {
+                optional(name).is_some_and(|function| {
+                    // SAFETY: all libraries declare it so.
+                    let query: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(function) };
+                    // SAFETY: MPI is started.
+                    unsafe { query() != 0 }
+                })
+            });
+        let [cuda_kind, hip_kind] = KINDS.map(|kind| {
+            optional(c"MPIX_GPU_query_support").is_some_and(|function| {
+                // SAFETY: this is MPICH's declaration (mpi_proto.h).
+                let query: unsafe extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function) };
+                let mut answer = 0;
+                // SAFETY: MPI is started, and the out parameter outlives the call.
+                unsafe { query(kind, &raw mut answer) == 0 && answer != 0 }
+            })
+        });
+        GpuAware { cuda: cuda || cuda_kind, rocm: rocm || hip || hip_kind }
+    }
+}
+
+/// The address of a function that not all MPI libraries have.
+fn optional(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name is a C string; the search covers the libraries of this one.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!function.is_null()).then_some(function)
 }
 
 /// Turns the result of an MPI call into an error with the library's own text.
@@ -448,6 +498,21 @@ impl Mpi {
         }
     }
 
+    /// Copies memory by a message of this rank to itself, within the call.
+    ///
+    /// # Safety
+    /// Both ranges are valid for this copy, for MPI if not for this process, and do not overlap.
+    pub unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        let (n, rank, tag) = (count(len)?, self.rank as c_int, TAG_BULK as c_int);
+        // SAFETY: the caller answers for the memory.
+        unsafe {
+            let (byte, status) = (sys::RSMPI_UINT8_T, sys::RSMPI_STATUS_IGNORE);
+            let (from, to) = (from.cast(), to.cast());
+            let rc = sys::MPI_Sendrecv(from, n, byte, rank, tag, to, n, byte, rank, tag, self.comm, status);
+            ok("MPI_Sendrecv", rc)
+        }
+    }
+
     /// Cancels a receive that no send matches.
     ///
     /// # Safety
@@ -501,11 +566,7 @@ pub fn abort_job(code: i32) -> ! {
 /// Sets whether Open MPI yields when a poll finds nothing; returns the previous setting. No MPI call can change it
 /// after the start; all releases of Open MPI so far have this function.
 fn set_yielding(yields: bool) -> bool {
-    // SAFETY: the name is a C string; the search covers the libraries of this one.
-    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"opal_progress_set_yield_when_idle".as_ptr()) };
-    if function.is_null() {
-        return false;
-    }
+    let Some(function) = optional(c"opal_progress_set_yield_when_idle") else { return false };
     // SAFETY: this is Open MPI's declaration (opal/runtime/opal_progress.h).
     let set: unsafe extern "C" fn(bool) -> bool = unsafe { std::mem::transmute(function) };
     // SAFETY: it sets a flag; MPI is started.

@@ -49,8 +49,12 @@ impl Device {
         let near = if is_near { Near::new(hello.pid as i32, range.start, shared) } else { Near::default() };
         debug!("{}: memory {}", engine.port(number).name, near);
         let queues = Arc::new(Queues::new(engine, number));
-        let is_accelerator = hello.backend == Backend::Offload;
-        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), near, is_accelerator);
+        let unbuffered = match (hello.backend, executor.is_direct) {
+            (Backend::Cpu, _) => 0..u64::MAX,
+            (Backend::Offload, true) => range.clone(),
+            (Backend::Offload, false) => 0..0,
+        };
+        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), near, unbuffered);
         let images = Images::new(queues.clone(), addresses);
         Device { hello, executor, number, queues, memory, images, control }
     }
@@ -116,8 +120,10 @@ impl Device {
             Backend::Offload => "accelerator of a process reached over MPI",
         };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
-        let Executor { target, description } = &self.executor;
-        let accelerator = (!description.is_empty()).then(|| ("Accelerator", description.clone()));
+        let Executor { target, description, is_direct } = &self.executor;
+        let copies = if *is_direct { "by MPI, from and to its memory" } else { "through buffers" };
+        let accelerator = [("Accelerator", description.clone()), ("Large copies", copies.to_string())];
+        let accelerator = accelerator.into_iter().filter(|_| self.is_accelerator());
         let first = [("Device kind", kind.to_string()), ("Executes images for", target.to_string())];
         let others = [
             ("Rank", format!("{worker}{}", self.port().rank)),

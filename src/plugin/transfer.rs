@@ -27,8 +27,8 @@ pub(crate) struct Memory {
     control: Arc<Queue>,
     /// What this process can access by itself.
     near: Near,
-    /// Copies go through the device's buffers.
-    is_accelerator: bool,
+    /// Large copies from and to these addresses do not go through the device's buffers.
+    unbuffered: Range<u64>,
 }
 
 impl Memory {
@@ -39,10 +39,10 @@ impl Memory {
         range: Range<u64>,
         control: Arc<Queue>,
         near: Near,
-        is_accelerator: bool,
+        unbuffered: Range<u64>,
     ) -> Self {
         *queues.port().arena.lock() = Arena::new(range.clone());
-        Self { queues, addresses, range, control, near, is_accelerator }
+        Self { queues, addresses, range, control, near, unbuffered }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -95,6 +95,11 @@ impl Memory {
     fn knows(&self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         (self.range.start <= at && end <= self.range.end) || self.addresses.in_image(self.queues.number, at..end)
+    }
+
+    /// True if a large copy from or to this range goes through the device's buffers.
+    fn is_buffered(&self, at: u64, len: u64) -> bool {
+        !(self.unbuffered.start <= at && at + len <= self.unbuffered.end)
     }
 
     /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
@@ -227,7 +232,7 @@ impl Memory {
             open.note(engine.tracing(), at, what);
             return Ok(());
         }
-        let piece = if self.is_accelerator { staged_piece(size) } else { size };
+        let piece = if self.is_buffered(device, size) { staged_piece(size) } else { size };
         (0..size).step_by(piece as usize).try_for_each(|at| {
             let here = host.wrapping_add(at as usize);
             // SAFETY: the caller's promise.
@@ -361,7 +366,8 @@ impl Memory {
                 return Ok(());
             }
         }
-        let piece = if self.is_accelerator || other.is_accelerator { staged_piece(size) } else { size };
+        let is_buffered = self.is_buffered(from, size) || other.is_buffered(to, size);
+        let piece = if is_buffered { staged_piece(size) } else { size };
         if size <= piece {
             return self.send_to(queue, from, other, to, size);
         }

@@ -162,16 +162,19 @@ pub(crate) struct Obtained {
     pub(crate) target: Target,
     /// The accelerator in words, for the user.
     pub(crate) description: String,
+    /// MPI copies large data from and to the arena itself.
+    pub(crate) is_direct: bool,
 }
 
 impl Obtained {
     /// Bytes of the numbers.
-    const NUMBERS: usize = 24;
+    const NUMBERS: usize = 32;
     pub(crate) const LEN: usize = 256;
 
     /// A longer description is cut off.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let numbers = [self.arena.start, self.arena.end - self.arena.start, self.target.to_number()];
+        let len = self.arena.end - self.arena.start;
+        let numbers = [self.arena.start, len, self.target.to_number(), self.is_direct.into()];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         bytes.extend_from_slice(self.description.as_bytes());
         bytes.resize(Obtained::LEN, 0);
@@ -180,9 +183,10 @@ impl Obtained {
 
     pub(crate) fn decode(bytes: &[u8; Obtained::LEN]) -> Obtained {
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-        let [start, len, target] = [0, 8, 16].map(number);
+        let [start, len, target, is_direct] = [0, 8, 16, 24].map(number);
         let description = String::from_utf8_lossy(&bytes[Obtained::NUMBERS..]).trim_end_matches('\0').to_string();
-        Obtained { arena: start..start.saturating_add(len), target: Target::of_number(target), description }
+        let (arena, target) = (start..start.saturating_add(len), Target::of_number(target));
+        Obtained { arena, target, description, is_direct: is_direct != 0 }
     }
 }
 

@@ -2,7 +2,8 @@
 // A stand-in for the plugin of an accelerator, for tests: what LLVM 16's libomptarget loads in place of its x86_64 plugin
 // (libomptarget.rtl.x86_64.nextgen.so in LD_LIBRARY_PATH). Unlike that:
 //
-// - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere;
+// - its memory can't be accessed by the process while no kernel runs: the addresses are reserved, the contents elsewhere.
+//   With STANDIN_OPEN=contents it can, as a GPU-aware MPI does; with STANDIN_OPEN=other the process finds other memory there;
 // - each process offers the same addresses first. It respects what is reserved, but not with the first STANDIN_STUBBORN
 //   blocks of more than a page;
 // - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
@@ -128,6 +129,17 @@ static void *contents(void *at, size_t size) {
   return at;
 }
 
+/// Leaves the addresses of a block as they are while no kernel runs.
+static void close_block(struct Block *b) {
+  const char *open = getenv("STANDIN_OPEN");
+  if (!open)
+    mmap(b->at, b->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  else if (strcmp(open, "contents"))
+    mmap(b->at, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  else
+    mmap(b->at, b->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, b->file, 0);
+}
+
 static int is_bitcode(Image *image) { return !memcmp(image->start, "BC\xc0\xde", 4); }
 
 int32_t __tgt_rtl_number_of_devices(void) { return (int32_t)number("STANDIN_DEVICES", 2); }
@@ -207,6 +219,7 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
     int file = memfd_create("accelerator", 0);
     void *there = ftruncate(file, size) ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     *b = (struct Block){at, there, size, file};
+    close_block(b);
     __atomic_add_fetch(&counts()[USED], size, __ATOMIC_RELAXED);
   }
   pthread_mutex_unlock(&lock);
@@ -294,7 +307,7 @@ static void open_memory(int change) {
     if (b->at && now)
       mmap(b->at, b->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, b->file, 0);
     else if (b->at)
-      mmap(b->at, b->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+      close_block(b);
   pthread_mutex_unlock(&lock);
 }
 

@@ -5,7 +5,7 @@
 //! Time is not modelled. A timed sleep never ends here, so a model that depends on the timeout deadlocks, and loom
 //! finds that.
 
-use base::sync::{AtomicUsize, Mutex, Ordering};
+use base::sync::{AtomicUsize, Mutex, Ordering, Thread, current, park};
 use device_main::receiver_token::ReceiverToken;
 use link::sleepers::Sleepers;
 use loom::cell::UnsafeCell;
@@ -310,6 +310,10 @@ struct Threads {
     /// Only the receiver accesses this.
     received: UnsafeCell<usize>,
     ready: AtomicUsize,
+    /// Messages that the receiver has left to idle threads.
+    handed_over: AtomicUsize,
+    /// Idle threads that sleep.
+    resting: Mutex<Vec<Thread>>,
     /// True once the second message has arrived; a kernel waits with this lock.
     served: loom::sync::Mutex<bool>,
     changed: loom::sync::Condvar,
@@ -328,7 +332,25 @@ impl Threads {
 
     /// True if something is ready for a thread that does not claim the token.
     fn has_work(&self) -> bool {
-        self.ready.load(Ordering::SeqCst) != 0 && !self.token.is_claimed()
+        let is_handed_over = self.handed_over.load(Ordering::SeqCst) != 0;
+        is_handed_over || (self.ready.load(Ordering::SeqCst) != 0 && !self.token.is_claimed())
+    }
+
+    /// What `Pool::hand_over` does.
+    fn hand_over(&self) {
+        self.handed_over.store(1, Ordering::SeqCst);
+        match self.resting.lock().pop() {
+            Some(thread) => thread.unpark(),
+            None => self.token.wake_watcher(),
+        }
+    }
+
+    /// What `Pool::rest` does while another thread watches.
+    fn rest(&self) {
+        self.resting.lock().push(current());
+        if !self.has_work() {
+            park();
+        }
     }
 
     /// Runs the watching thread until it receives (true) or finds work.
@@ -506,4 +528,27 @@ fn what_is_left_to_a_claim_does_not_wait_when_the_claim_ends() {
         threads.token.wake_watcher();
         watcher.join().unwrap();
     });
+}
+
+/// What the receiver hands over wakes a watching thread that rests, or another idle one, although a third one claims the
+/// token.
+#[test]
+fn what_is_handed_over_finds_an_idle_thread() {
+    for watches in [true, false] {
+        check(4, move || {
+            let threads = Arc::new(Threads::default());
+            assert!(threads.token.claim());
+            let idling = threads.clone();
+            let idle = thread::spawn(move || {
+                if watches {
+                    assert!(!idling.watch());
+                } else {
+                    idling.rest();
+                    assert!(idling.has_work());
+                }
+            });
+            threads.hand_over();
+            idle.join().unwrap();
+        });
+    }
 }

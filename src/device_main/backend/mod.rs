@@ -153,8 +153,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
 
-    /// A pointer to the memory at an address, if this process can access it without faulting. Valid as
-    /// long as the arena or the image exists.
+    /// A pointer to the memory at an address, if MPI can access it in this process without faulting; unless it is an
+    /// accelerator's, the process itself can, too. Valid as long as the arena or the image exists.
     #[inline]
     fn direct(&self, _at: u64, _len: u64) -> Option<*mut u8> {
         None
@@ -200,8 +200,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Runs a kernel. May not return: a kernel can end its thread.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Small copies before and after a kernel cost less as a part of its launch, by [`Backend::run_with`].
-    const GATHERS: bool = false;
+    /// It is an accelerator behind a libomptarget in this process. Small copies before and after a kernel cost less as a part
+    /// of its launch, by [`Backend::run_with`], and errors that are printed belong to the failures that they explain.
+    const IS_ACCELERATOR: bool = false;
 
     /// Runs a kernel with the copies around it.
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
@@ -221,9 +222,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// What [`Backend::enter`] gets when an image is loaded or unloaded.
     const LOADS_AS: u64 = IMAGE_CODE;
-
-    /// A libomptarget in this process prints errors, which belong to the failures that they explain.
-    const HAS_RUNTIME: bool = false;
 
     /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
     /// [`Backend::check_time`] applies to it.
@@ -253,6 +251,10 @@ pub(crate) trait Accelerator {
     /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
     /// lists the host's libomptarget.
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
+
+    /// Finds out if MPI itself copies from and to the arena; `copy` has it copy bytes to the first address from the second
+    /// one. Fails if it does not and the user has asked for it.
+    fn try_direct(&self, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<bool>;
 
     /// The accelerator in words, for the user. Known once there is memory.
     fn description(&self) -> String;

@@ -85,7 +85,7 @@ impl Backend for Shadow {
         self.kernels.contains(&address)
     }
 
-    const GATHERS: bool = true;
+    const IS_ACCELERATOR: bool = true;
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         let translated = |&arg: &u64| self.place(arg, 1).map_or(arg, |place| place as u64);

@@ -11,7 +11,7 @@ use super::unified::{self, Access};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
-use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, RUNTIME_CODE};
+use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -283,7 +283,8 @@ fn slot_of_kernel() -> Option<(usize, bool)> {
     let (slot, in_team) = if mine < THREADS { (mine, false) } else { (stack::origin(), true) };
     // SAFETY: getpid has no preconditions. A kernel may have forked.
     let is_device = PROCESS.load(Ordering::Relaxed) == unsafe { libc::getpid() };
-    (slot < THREADS && is_device && (in_team || kernel_of(slot) != 0)).then_some((slot, in_team))
+    let runs = || in_team || ![0, MPI_CODE].contains(&kernel_of(slot));
+    (slot < THREADS && is_device && runs()).then_some((slot, in_team))
 }
 
 /// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.

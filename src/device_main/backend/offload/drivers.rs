@@ -175,6 +175,35 @@ driver! { CudaMemory {
     info: cuMemGetInfo_v2(*mut usize, *mut usize);
 } }
 
+driver! { CudaContext {
+    retain: cuDevicePrimaryCtxRetain(*mut *mut c_void, c_int);
+    set: cuCtxSetCurrent(*mut c_void);
+} }
+
+/// What a driver wants to be current in each thread that works with an accelerator; only CUDA's does. It is the context that
+/// libomptarget uses, and stays.
+pub(super) struct Context(Option<(CudaContext, usize)>);
+
+impl Context {
+    pub fn make_current(&self) {
+        if let Some((driver, context)) = &self.0 {
+            // SAFETY: the context exists. If this fails, so will the calls that need it.
+            unsafe { (driver.set)(*context as *mut c_void) };
+        }
+    }
+}
+
+/// The context of an accelerator. `None` if its driver gives none.
+pub(super) fn context(gpu: &Gpu) -> Option<Context> {
+    if gpu.target.machine != elf::CUDA {
+        return Some(Context(None));
+    }
+    let (driver, device) = (CudaContext::of(open(CUDA_LIBRARY)?)?, gpu.handle? as c_int);
+    // SAFETY: the driver fills in a value of this type.
+    let context = get(ptr::null_mut(), |context| unsafe { (driver.retain)(context, device) })?;
+    Some(Context(Some((driver, context as usize))))
+}
+
 impl CudaMemory {
     /// Uses the context that libomptarget uses, too.
     fn free(&self, device: c_int) -> Option<u64> {

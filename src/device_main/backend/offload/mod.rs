@@ -2,12 +2,13 @@
 //! An accelerator of this node, or whatever else its libomptarget has a plugin for: this process is a client of that
 //! libomptarget, as a program is.
 //!
-//! All memory is the accelerator's, and this process does not access it. Images are registered again here, with entries
+//! All memory is the accelerator's, and this process does not access it; MPI may. Images are registered again here, with entries
 //! under keys of this process: libomptarget takes the addresses of a program's entries for keys only. Those keys are what
 //! the program's side has as addresses of kernels. Constructors and destructors are kernels as others; the program's own
 //! libomptarget launches them.
 
 mod arena;
+mod direct;
 pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
@@ -23,16 +24,19 @@ use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
 use crate::device_main::pending_image::PendingImage;
+use crate::job::topology::Turn;
 use crate::sys::{mapping, node};
 use crate::wire::command::{Shape, SharedFile, libraries};
 use crate::wire::reply::Failure;
 use arena::{Arena, Avoided};
+pub(crate) use direct::Direct;
 use memmap2::MmapOptions;
 use runtime::{Registered, Runtime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Duration;
+use visible::Choices;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
 const RUNS_BY_ITSELF: u32 = 2 | 4;
@@ -44,6 +48,7 @@ const KEY: u64 = 16;
 
 pub(crate) struct Offload {
     seat: Seat,
+    direct: Direct,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
     runtime: OnceLock<Runtime>,
@@ -59,36 +64,47 @@ pub(crate) struct Seat {
     /// Its place among them.
     pub place: usize,
     /// How many accelerators it has chosen from, if that is known.
-    pub among: usize,
-    /// The places of those that choose from the same accelerators, itself included, and whether they allocate theirs
-    /// before it.
-    pub rivals: Vec<(usize, bool)>,
+    pub choices: Choices,
+    /// The places of those that choose from the same accelerators, itself included.
+    pub rivals: Vec<(usize, Turn)>,
+    /// How many jobs like this one may be on the node, each with as many devices.
+    pub jobs: usize,
 }
 
 /// The devices that share an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sharers {
+    /// Those of the same program that have memory, and have none yet; this device included.
     with_memory: u64,
-    /// This device included.
     without: u64,
+    /// Those of other programs, too.
+    all: u64,
 }
 
 impl Seat {
-    /// The devices with the same accelerator, if this many are visible to each.
-    fn sharers(&self, visible: usize) -> Sharers {
-        let all = self.among.max(visible).max(1);
-        let count =
-            |has: bool| self.rivals.iter().filter(|r| r.1 == has && r.0 % all == self.place % all).count() as u64;
-        Sharers { with_memory: count(true), without: count(false).max(1) }
+    /// The devices with the same accelerator, if this many of that machine are visible to each.
+    fn sharers(&self, visible: usize, machine: u16) -> Sharers {
+        let chosen_from = self.choices.iter().filter(|(other, _)| *other == machine).map(|(_, n)| *n).sum::<usize>();
+        let among = chosen_from.max(visible).max(1);
+        let count = |turn| {
+            let sharers = self.rivals.iter().filter(|r| r.1 == turn && r.0 % among == self.place % among);
+            sharers.count() as u64
+        };
+        let (with_memory, without) = (count(Turn::Earlier), count(Turn::Later).max(1));
+        Sharers { with_memory, without, all: (with_memory + without + count(Turn::Unknown)) * self.jobs as u64 }
     }
 }
 
 impl Sharers {
-    /// Bytes for this device's arena if this many are free: as much as for the others, so that each has a sixteenth beside
-    /// its arena, which kernels need for their heap and, most of it, for the stacks of all threads that may run at once.
-    /// (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth of its memory is 5 GiB.)
-    fn arena(self, free: u64) -> u64 {
-        15 * (free / (16 * self.without + self.with_memory))
+    /// Bytes for this device's arena if this many are free, of a total that may be unknown (0): as much as for the others, so
+    /// that each has a sixteenth beside its arena, which kernels need for their heap and, most of it, for the stacks of all
+    /// threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth
+    /// of its memory is 5 GiB.) Devices of other programs may have taken theirs or not: there is a share of the total for
+    /// each.
+    fn arena(self, free: u64, total: u64) -> u64 {
+        let of_free = free / (16 * self.without + self.with_memory);
+        let of_total = if total == 0 { of_free } else { total / (16 * self.all) };
+        15 * of_free.min(of_total)
     }
 }
 
@@ -117,19 +133,22 @@ struct Place {
 }
 
 impl Loaded {
+    fn is_in_arena(&self, at: u64, len: u64) -> bool {
+        self.arena.start <= at && at.checked_add(len).is_some_and(|end| end <= self.arena.end)
+    }
+
     /// True if the range is memory of the accelerator.
     fn has(&self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         let globals = self.images.values().flat_map(|image| image.places.values());
-        (self.arena.start <= at && end <= self.arena.end)
-            || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
+        self.is_in_arena(at, len) || globals.into_iter().any(|g| g.size > 0 && g.at <= at && end <= g.at + g.size)
     }
 }
 
 impl Offload {
-    pub fn new(seat: Seat, board: &'static CrashBoard) -> Offload {
+    pub fn new(seat: Seat, direct: Direct, board: &'static CrashBoard) -> Offload {
         let (runtime, arena, avoided, announced, loaded) = Default::default();
-        Offload { seat, board, runtime, arena, avoided, announced, loaded }
+        Offload { seat, direct, board, runtime, arena, avoided, announced, loaded }
     }
 
     fn runtime(&self) -> Result<&Runtime> {
@@ -187,6 +206,11 @@ impl Accelerator for Offload {
         Ok(arena.range.clone())
     }
 
+    fn try_direct(&self, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<bool> {
+        let arena = self.loaded.read().arena.clone();
+        self.direct.settle(self.runtime()?, arena, copy)
+    }
+
     fn description(&self) -> String {
         self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
     }
@@ -217,6 +241,12 @@ impl Backend for Offload {
 
     /// An accelerator's memory is in use or free; no part of a block can be given back.
     fn discard(&self, _: u64, _: u64) {}
+
+    /// Only the arena: not every MPI accesses the globals of images.
+    fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
+        let is_direct = self.direct.works() && self.loaded.read().is_in_arena(at, len);
+        is_direct.then_some(at as *mut u8)
+    }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         let runtime = self.access(to, bytes.len() as u64)?;
@@ -319,7 +349,7 @@ impl Backend for Offload {
         self.run_with(launch, &mut Copies::default())
     }
 
-    const GATHERS: bool = true;
+    const IS_ACCELERATOR: bool = true;
 
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
         // LLVM's plugins up to 15 have a function for one team.
@@ -347,8 +377,6 @@ impl Backend for Offload {
     }
 
     const LOADS_AS: u64 = RUNTIME_CODE;
-
-    const HAS_RUNTIME: bool = true;
 
     /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {

@@ -277,10 +277,11 @@ impl Runtime {
                  plugins, libomptarget.rtl.*.so)"
             )));
         }
-        let (place, sharers) = (seat.place % found.numbers.len(), seat.sharers(found.numbers.len()));
+        let place = seat.place % found.numbers.len();
         // SAFETY: no condition.
         let (device, host) = (found.numbers.start + place as i32, unsafe { (calls.host)() });
         let (gpu, has_loaded) = (found.describe(place), AtomicBool::new(false));
+        let sharers = seat.sharers(found.numbers.len(), gpu.target.machine);
         Ok(Runtime { calls, path, device, host, gpu, sharers, has_loaded })
     }
 
@@ -289,7 +290,7 @@ impl Runtime {
         self.gpu.handle?;
         // libomptarget starts the accelerator with the first allocation, and takes memory for itself then.
         self.free(self.alloc(1)?);
-        drivers::free_memory(&self.gpu).map(|free| self.sharers.arena(free))
+        drivers::free_memory(&self.gpu).map(|free| self.sharers.arena(free, self.gpu.memory))
     }
 
     /// "accelerator 0 (…) of FILE", for error messages.

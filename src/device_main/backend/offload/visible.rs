@@ -2,6 +2,7 @@
 //! Leaves only this device's accelerator visible to the drivers: libomptarget initializes every visible one, and so may an
 //! MPI that knows of accelerators, when it starts.
 
+use crate::base::elf;
 use crate::sys::process;
 use rustc_hash::FxHasher;
 use rustix::fs::{Access, access};
@@ -14,10 +15,15 @@ type Driver = (&'static str, fn() -> usize);
 
 const DRIVERS: [Driver; 3] =
     [("CUDA_VISIBLE_DEVICES", nvidia), ("ROCR_VISIBLE_DEVICES", amd), ("ZE_AFFINITY_MASK", || intel(Path::new(DRM)))];
+/// The `e_machine` of images for them; no ELF files are for Intel's.
+const MACHINES: [u16; DRIVERS.len()] = [elf::CUDA, elf::AMDGPU, 0];
 /// Where the kernel lists graphics devices.
 const DRM: &str = "/sys/class/drm";
 /// Files of the drivers' libraries, in the order of [`DRIVERS`].
 const LIBRARIES: [&str; DRIVERS.len()] = ["/libcuda.so", "/libhsa-runtime64.so", "/libze_"];
+
+/// A machine of each of [`DRIVERS`], and a number of accelerators.
+pub(crate) type Choices = [(u16, usize); DRIVERS.len()];
 
 /// A value for each of [`DRIVERS`].
 type Values = [Option<String>; DRIVERS.len()];
@@ -49,13 +55,13 @@ impl Narrowed {
         hasher.finish() as u32
     }
 
-    /// How many accelerators a device chooses from; 0 if that is unknown.
-    pub(crate) fn choices(&self) -> usize {
-        let counts = DRIVERS.iter().zip(&self.before).map(|((_, count), value)| match value {
+    /// How many accelerators of each machine a device chooses from; 0 if that is unknown.
+    pub(crate) fn choices(&self) -> Choices {
+        let count = |i: usize| match &self.before[i] {
             Some(value) => listed(value).count(),
-            None => count(),
-        });
-        counts.into_iter().find(|&n| n > 0).unwrap_or(0)
+            None => DRIVERS[i].1(),
+        };
+        std::array::from_fn(|i| (MACHINES[i], count(i)))
     }
 
     /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to

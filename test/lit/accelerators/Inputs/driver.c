@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0. What is free of STANDIN_MEMORY
-// (by default 1 GiB) is one number for all of them, and follows from the stand-in's STANDIN_COUNTS.
+// A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0 and with STANDIN_MEMORY bytes. What
+// is free of that is one number for all of them, and follows from the stand-in's STANDIN_COUNTS.
 
 #include <stddef.h>
 #include <stdio.h>
@@ -13,6 +13,11 @@ enum { FIRST = 7, MAJOR = 75 };
 static int gpus(void) {
   const char *number = getenv("STANDIN_GPUS");
   return number ? atoi(number) : 1;
+}
+
+static size_t memory(void) {
+  const char *bytes = getenv("STANDIN_MEMORY");
+  return bytes ? strtoull(bytes, NULL, 10) : (size_t)3 << 29;
 }
 
 static int is_gpu(int device) { return device >= FIRST && device < FIRST + gpus(); }
@@ -45,7 +50,7 @@ int cuDeviceGetName(char *name, int size, int device) {
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
-  *bytes = (size_t)3 << 29;
+  *bytes = memory();
   return !is_gpu(device);
 }
 
@@ -57,7 +62,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 
 int cuDevicePrimaryCtxRelease_v2(int device) { return !is_gpu(device); }
 
-static void *current;
+static _Thread_local void *current;
 
 int cuCtxPushCurrent_v2(void *context) {
   current = context;
@@ -70,15 +75,25 @@ int cuCtxPopCurrent_v2(void **context) {
   return 0;
 }
 
+int cuCtxSetCurrent(void *context) {
+  current = context;
+  return 0;
+}
+
+int cuCtxGetCurrent(void **context) {
+  *context = current;
+  return 0;
+}
+
 int cuMemGetInfo_v2(size_t *available, size_t *all) {
-  const char *memory = getenv("STANDIN_MEMORY"), *path = getenv("STANDIN_COUNTS");
+  const char *path = getenv("STANDIN_COUNTS");
   FILE *file = path ? fopen(path, "r") : NULL;
   uint64_t counts[COUNTS] = {0};
   size_t n = file ? fread(counts, sizeof *counts, COUNTS, file) : 0;
   (void)n;
   if (file)
     fclose(file);
-  *all = memory ? strtoull(memory, NULL, 10) : (size_t)1 << 30;
+  *all = memory();
   *available = *all - counts[USED];
   return !current;
 }

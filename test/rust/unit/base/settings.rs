@@ -67,6 +67,7 @@ fn values_are_read() {
         ("HEARTBEAT", "0", Settings { heartbeat: Duration::ZERO, ..of() }),
         ("STATS", "1", Settings { stats: true, ..of() }),
         ("STATS", "0", of()),
+        ("GPU_DIRECT", "on", Settings { gpu_direct: GpuDirect::On, ..of() }),
         ("TRACE", "a b", Settings { trace: Some("a b".into()), ..of() }),
         ("TRACE", "", of()),
         ("TRACE_EVENTS", "2k", Settings { trace_events: 2048, ..of() }),

@@ -60,14 +60,13 @@ fn images_of_accelerators_are_found() {
 
 #[test]
 fn bitcode_is_for_any_accelerator_of_its_machine() {
-    let bitcode = |triple: &[u8]| [&BITCODE, &b"of some size, "[..], triple, b"ld-temp.o"].concat();
-    let of = |triple: &[u8]| Target::of_image(&bitcode(triple));
-    assert_eq!(of(b"nvptx64-nvidia-cuda").unwrap(), Target::cuda(0, 0));
-    assert!(Target::cuda(9, 0).check(of(b"nvptx64-nvidia-cuda").unwrap()).is_ok());
-    assert_eq!(of(b"amdgcn-amd-amdhsa").unwrap(), Target::amd("some other"));
-    assert!(of(b"spirv64-intel").unwrap_err().to_string().contains("no known machine"));
+    let of = |triple: &str| Target::of_image(&bitcode::tests::file(triple));
+    assert_eq!(of("nvptx64-nvidia-cuda").unwrap(), Target::cuda(0, 0));
+    assert!(Target::cuda(9, 0).check(of("nvptx64-nvidia-cuda").unwrap()).is_ok());
+    assert_eq!(of("amdgcn-amd-amdhsa").unwrap(), Target::amd("some other"));
+    assert!(of("spirv64-intel").unwrap_err().to_string().contains("spirv64-intel, which is no known machine"));
     // In an archive: its length is not looked at.
-    let image = bitcode(b"nvptx64-nvidia-cuda");
+    let image = bitcode::tests::file("nvptx64-nvidia-cuda");
     let archive = |image_at: u64| {
         let numbers = [0, 0, 32, 40, 0, 0, 0, image_at, image.len() as u64];
         let mut archive: Vec<u8> = numbers.iter().flat_map(|n: &u64| n.to_le_bytes()).collect();

@@ -115,12 +115,15 @@ fn accelerators_are_counted_on_each_node() {
     let job = [h, on(0), on(1), Hello { node: 0, ..cpu.clone() }, on(0), on(1)];
     let places: Vec<usize> = (0..job.len()).map(|rank| accelerator_of(&job, rank)).collect();
     assert_eq!((places[1], places[4], places[2], places[5]), (0, 1, 0, 1));
-    assert_eq!(rivals_of(&job, 4, &[1, 2]), [(0, true), (1, false)]);
+    assert_eq!(rivals_of(&job, 4, &[1, 2, 4]), [(0, Turn::Earlier), (1, Turn::Later)]);
+    assert_eq!(rivals_of(&job, 1, &[1, 2]), [(0, Turn::Later), (1, Turn::Unknown)]);
+    assert_eq!((spawners(&job, 4), spawners(&job, 5)), (1, 1));
+    assert_eq!(spawners(&[Hello { spawners: 3, ..job[0].clone() }, job[1].clone()], 1), 3);
     let [h, a, b, c, d, e] = job;
     let others = [h, a, b, c, Hello { pool: 1, ..d }, e];
     assert_eq!(
-        (rivals_of(&others, 4, &[1]), rivals_of(&others, 5, &[])),
-        (vec![(1, false)], vec![(0, false), (1, false)])
+        (rivals_of(&others, 4, &[1, 4]), rivals_of(&others, 5, &[2, 5])),
+        (vec![(1, Turn::Later)], vec![(0, Turn::Earlier), (1, Turn::Later)])
     );
 }
 
