@@ -77,6 +77,13 @@ pub const MEMORY_KEPT: u64 = limit(1 << 30, 1 << 20) as u64;
 /// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: less has
 /// no large page, and each move leaves a mapping of its own, of which Linux allows a process 65,530.
 pub const MOVED_MIN: u64 = limit(2 << 20, 64 << 10) as u64;
+/// Largest piece of the program's memory that travels as bulk data between a program and a device, bytes; and the smallest,
+/// as bulk data takes a round trip more than messages do.
+pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
+/// See [`MEMORY_PIECE`].
+pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);
+/// Pieces of changed memory that are under way at once.
+pub const MEMORY_AHEAD: usize = limit(16, 1);
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.

@@ -28,6 +28,10 @@ pub(crate) enum Completion {
     Early(Arc<Early>, Vec<u8>),
     /// Forward the part of an image with this index, which has arrived.
     PassOn(Arc<IncomingImage>, usize),
+    /// Pass these bytes of the program's memory, from the address on, to the thread that has asked.
+    Memory(u64, Vec<u8>),
+    /// Nothing: a change of the program's memory was sent.
+    Sent(Vec<u8>),
     /// Nothing: a part of the image was forwarded.
     Keep(Arc<PendingImage>),
 }

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The program's memory and functions, for regions that use them by their addresses in the program.
 
-use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::Known;
-use std::collections::VecDeque;
-use std::thread::Thread;
-use std::time::{Duration, Instant};
-
-/// How long an asking thread polls before it sleeps, and how long it sleeps if nothing wakes it: the receiver does,
-/// unless it is in a kernel that waits for the answer.
-const POLLS: Duration = Duration::from_micros(50);
-const SLEEP: Duration = Duration::from_micros(100);
+use std::ops::Range;
 
 /// What a backend asks the program for. One thread asks at a time.
 pub(crate) trait Home: Send + Sync {
@@ -32,6 +24,10 @@ pub(crate) trait Home: Send + Sync {
 
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
+
+    /// Sends a large range of changed memory as a whole, for the kernel of message `seq`. Returns the parts that the program
+    /// has not taken over, because it needs their old bytes too.
+    fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>>;
 }
 
 /// A piece of the program's memory from the page at `at` on: `same` bytes as this process has them, then `bytes`.
@@ -48,52 +44,4 @@ pub(crate) struct Function {
     pub symbol: String,
     /// A shared library exports it, not the program itself.
     pub is_exported: bool,
-}
-
-/// A message of the program to the thread that has asked.
-pub(super) enum Answer {
-    Pages { at: u64, same: u64, bytes: Vec<u8>, more: bool },
-    Function(Function),
-    Taken,
-    Refused(String),
-}
-
-/// The answers that have arrived, and the thread that waits for them.
-#[derive(Default)]
-pub(super) struct Answers {
-    arrived: Mutex<VecDeque<Answer>, { order::LEAF }>,
-    asker: Mutex<Option<Thread>, { order::LEAF }>,
-}
-
-impl Answer {
-    /// The error if this is not the answer that was asked for.
-    pub fn error(self) -> Error {
-        match self {
-            Answer::Refused(why) => Error::new(why),
-            _ => Error::new("the program answers something else than this device has asked for"),
-        }
-    }
-}
-
-impl Answers {
-    pub fn arrive(&self, answer: Answer) {
-        self.arrived.lock().push_back(answer);
-        if let Some(asker) = &*self.asker.lock() {
-            asker.unpark();
-        }
-    }
-
-    /// Waits for an answer; `drive` makes progress.
-    pub fn wait(&self, drive: impl Fn()) -> Answer {
-        *self.asker.lock() = Some(std::thread::current());
-        let since = Instant::now();
-        loop {
-            drive();
-            match self.arrived.lock().pop_front() {
-                Some(answer) => return answer,
-                None if since.elapsed() < POLLS => std::thread::yield_now(),
-                None => std::thread::park_timeout(SLEEP),
-            }
-        }
-    }
 }

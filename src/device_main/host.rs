@@ -46,6 +46,11 @@ impl Host {
         self.rank == rank
     }
 
+    /// The host's rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// True if the host runs on this node, and this process is not a worker.
     #[inline]
     pub fn is_near(&self) -> bool {

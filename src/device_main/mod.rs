@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device side: a process that executes what its host sends, until the host exits.
 
+mod asker;
 pub mod backend;
 mod check;
 mod checkpoint;

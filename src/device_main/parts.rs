@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The parts of a device that all its threads share. Each guards its own state.
 
+use super::asker::Answers;
 use super::host::Host;
 use super::loader::Loader;
 use super::output::Output;
@@ -16,4 +17,5 @@ pub(super) struct Parts<B> {
     pub pool: Pool,
     pub staging: Staging,
     pub trace: Trace,
+    pub answers: Answers,
 }

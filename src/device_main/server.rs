@@ -4,10 +4,11 @@
 //!
 //! The thread that holds the inbox schedules messages one by one as they arrive.
 
+use super::asker::{Answer, Answers, Asker};
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
-use super::home::{Answer, Answers, Function, Home, Piece};
+use super::home::{Function, Home, Piece};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -29,6 +30,7 @@ use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
 use crate::wire::command::{Command, Commands, SharedFile};
 use crate::wire::reply::{self, Known};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,8 +38,6 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
-/// With this many messages unsent, a kernel's changes wait: they would fill the memory.
-const CHANGES_UNSENT: usize = 64;
 /// Polls of the receiver between calls of `poll_housekeeping`.
 const LOOKS: u32 = 16;
 
@@ -45,7 +45,6 @@ pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
-    answers: Answers,
     /// The reply to the shutdown command.
     shutdown_reply: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     /// Set if this process can be checkpointed.
@@ -63,10 +62,11 @@ impl<B: Backend> Server<B> {
     ) -> Arc<Server<B>> {
         debug!("this device executes images for {}", backend.target());
         let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
-        let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace });
+        let answers = Answers::default();
+        let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace, answers });
         let interpreter = Interpreter::new(parts.clone(), kernel_time);
-        let (inbox, answers, shutdown_reply) = Default::default();
-        let server = Arc::new(Server { parts, inbox, interpreter, answers, shutdown_reply, checkpoint });
+        let (inbox, shutdown_reply) = Default::default();
+        let server = Arc::new(Server { parts, inbox, interpreter, shutdown_reply, checkpoint });
         server.parts.backend.connect(server.clone());
         server
     }
@@ -85,6 +85,12 @@ impl<B: Backend> Server<B> {
     /// Serves until the host ends the device.
     pub fn run(self: Arc<Server<B>>) -> ! {
         pool::serve(&self)
+    }
+
+    /// Asks the program; `drive` makes progress.
+    fn asker<'a>(&'a self, drive: &'a dyn Fn()) -> Asker<'a> {
+        let Parts { host, answers, staging, .. } = &*self.parts;
+        Asker { host, answers, staging, drive }
     }
 
     /// Handles rare events: reports faults, sends output, exits.
@@ -149,7 +155,7 @@ impl<B: Backend> Server<B> {
     /// Executes a control message at once: before any later message, even if earlier messages of queues are
     /// unfinished.
     fn execute_control(&self, mut work: Work) -> Result<()> {
-        let Parts { host, backend, loader, output, trace, .. } = &*self.parts;
+        let Parts { host, backend, loader, output, trace, answers, .. } = &*self.parts;
         let mut outcome = Ok(());
         let mut ends = false;
         let mut rest = Commands::resume(&work.message, work.position);
@@ -181,13 +187,17 @@ impl<B: Backend> Server<B> {
                 Command::Shutdown => ends = true,
                 Command::Printed { bytes } => output.acknowledge(bytes),
                 Command::Pages { at, same, more, bytes } => {
-                    self.answers.arrive(Answer::Pages { at, same, more, bytes: bytes.0.to_vec() })
+                    answers.arrive(Answer::Pages { at, same, more, bytes: bytes.0.to_vec() })
                 }
-                Command::Taken => self.answers.arrive(Answer::Taken),
+                Command::PagesAside { at, same, more, len } => {
+                    answers.arrive(Answer::PagesAside { at, same, more, len: len as usize })
+                }
+                Command::Taken => answers.arrive(Answer::Taken),
+                Command::Merged { at, others } => answers.arrive(Answer::Merged { at, others }),
                 Command::Function { is_exported, name } => {
-                    self.answers.arrive(Answer::Function(Function { symbol: name.text(), is_exported }));
+                    answers.arrive(Answer::Function(Function { symbol: name.text(), is_exported }));
                 }
-                Command::Refuse { why } => self.answers.arrive(Answer::Refused(why.text())),
+                Command::Refuse { why } => answers.arrive(Answer::Refused(why.text())),
                 _ => return Err(Error::new("a command of a queue in a message for the device")),
             }
         }
@@ -270,57 +280,23 @@ impl<B: Backend> Home for Server<B> {
     }
 
     fn fetch(&self, at: u64, len: u64, known: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
-        let host = &self.parts.host;
-        let mut message = host.link().buffer();
-        reply::fetch(&mut message, at, len, known);
-        host.send(message);
-        let mut result = Ok(());
-        loop {
-            match self.answers.wait(|| self.drive_only()) {
-                // After an error the rest of the answer must be taken too.
-                Answer::Pages { at, same, bytes, more } => {
-                    result = result.and_then(|()| piece(Piece { at, same, bytes: &bytes }));
-                    if !more {
-                        return result;
-                    }
-                }
-                other => return Err(other.error()),
-            }
-        }
+        self.asker(&|| self.drive_only()).fetch(at, len, known, piece)
     }
 
     fn function(&self, at: u64) -> Result<Function> {
-        let host = &self.parts.host;
-        let mut message = host.link().buffer();
-        reply::find(&mut message, at);
-        host.send(message);
-        match self.answers.wait(|| self.drive_only()) {
-            Answer::Function(function) => Ok(function),
-            other => Err(other.error()),
-        }
-    }
-
-    fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
-        let host = &self.parts.host;
-        let mut message = host.link().buffer();
-        reply::begin_changed(&mut message, seq);
-        write(&mut message);
-        host.send(message);
-        while !host.link().has_fewer_unsent(CHANGES_UNSENT) {
-            self.drive_only();
-        }
+        self.asker(&|| self.drive_only()).function(at)
     }
 
     fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool> {
-        let host = &self.parts.host;
-        let mut message = host.link().buffer();
-        reply::changed_there(&mut message, seq, at, new, old);
-        host.send(message);
-        match self.answers.wait(|| self.drive_only()) {
-            Answer::Taken => Ok(true),
-            Answer::Refused(_) => Ok(false),
-            other => Err(other.error()),
-        }
+        self.asker(&|| self.drive_only()).offer_changes(seq, at, new, old)
+    }
+
+    fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        self.asker(&|| self.drive_only()).send_changes(seq, write)
+    }
+
+    fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
+        self.asker(&|| self.drive_only()).send_range(seq, at, new, old)
     }
 }
 

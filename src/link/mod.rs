@@ -358,6 +358,11 @@ impl<C> Link<C> {
         Submission::Bulk(Bulk { direction, peer, span, started: 0, pieces, short: false, completion })
     }
 
+    /// Bytes of the largest piece of bulk data.
+    pub fn fragment(&self) -> usize {
+        self.fragment
+    }
+
     /// True while bulk data is in flight, for [`Backoff::pause`].
     pub fn has_bulk(&self) -> bool {
         self.unfinished_bulk.load(Relaxed) != 0

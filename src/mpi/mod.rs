@@ -23,7 +23,10 @@ pub const TAG_BULK: u32 = 2;
 
 /// The largest tag that every MPI supports (MPI 4.1, 9.1.2).
 const TAG_MAX: u32 = 32_767;
-const _: () = assert!(TAG_BULK + BULK_TAGS <= TAG_MAX + 1);
+/// The tag of pieces of the program's memory between a program and a device. Each is one message, so that they arrive in
+/// the order in which they were sent.
+pub const TAG_MEMORY: u32 = TAG_BULK + BULK_TAGS;
+const _: () = assert!(TAG_MEMORY <= TAG_MAX);
 
 /// How many bytes this library sends to a rank on its own node without asking it first. No MPI call reports that.
 /// Measured round trips: Open MPI 4.1 takes 1.7 us for 4032 bytes and 5.6 us for 4064; MPICH 4.0 takes 2.4 us for

@@ -10,16 +10,18 @@ use super::port::Ports;
 use super::queue::{Open, Queue};
 use super::queue_trace::Tracing;
 use super::tags::Lease;
-use super::unified::{Request, Unified};
+use super::unified::{Post, Request, Unified};
 use super::{diagnose, ending};
 use crate::base::limits::OUTPUT_STEP;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log};
 use crate::debug;
 use crate::link::{Inbox, Link, Peer, Progress, Span};
+use crate::mpi::TAG_MEMORY;
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::wire::command::Command;
-use crate::wire::reply::{Failure, Reply};
+use crate::wire::memory_piece;
+use crate::wire::reply::{Digests, Failure, Reply};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -31,17 +33,20 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often to retry writing what regions printed while another thread holds the stream.
 const OUTPUT_RETRY: Duration = Duration::from_micros(100);
 
-/// A bulk transfer that is part of a message.
-pub(crate) struct Part {
-    port: usize,
-    message: u64,
-    lease: Arc<Lease>,
+/// What a bulk transfer is for. Keeps the transfer's memory if that is not the program's.
+pub(crate) enum Transfer {
+    /// It is a part of a message.
+    Part { port: usize, message: u64, lease: Arc<Lease> },
+    /// A device gets a piece of the program's memory.
+    Sent(Vec<u8>),
+    /// What a kernel of message `seq` has changed, with the digests of what it was.
+    Changed { port: usize, seq: u64, at: u64, new: Vec<u8>, old: Vec<u8> },
 }
 
 /// The link, and the devices at its other end.
 pub(crate) struct Connection {
-    pub(crate) link: Link<Part>,
-    inbox: Mutex<Inbox<Part>, { order::INBOX }>,
+    pub(crate) link: Link<Transfer>,
+    inbox: Mutex<Inbox<Transfer>, { order::INBOX }>,
     pub(crate) ports: Ports,
     pub(crate) rank: usize,
     pub(crate) tracing: Tracing,
@@ -56,7 +61,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(link: Link<Part>, rank: usize, ports: Ports, tracing: Tracing, unified: Unified) -> Connection {
+    pub(crate) fn new(
+        link: Link<Transfer>,
+        rank: usize,
+        ports: Ports,
+        tracing: Tracing,
+        unified: Unified,
+    ) -> Connection {
         Connection {
             link,
             inbox: Mutex::default(),
@@ -125,7 +136,7 @@ impl Connection {
         to_device: bool,
     ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        let part = Part { port: queue.port(), message, lease };
+        let part = Transfer::Part { port: queue.port(), message, lease };
         let started = match to_device {
             true => self.link.send_bulk(peer, span, part),
             false => self.link.receive_bulk(peer, span, part),
@@ -140,10 +151,18 @@ impl Connection {
     pub(crate) fn drive(&self) -> Result<Progress> {
         let Some(mut inbox) = self.inbox.try_lock() else { return Ok(Progress::Elsewhere) };
         let driven = self.link.drive(&mut inbox);
-        for (Part { port, message, lease }, _) in inbox.completed.drain(..) {
-            // A transfer fails only if its command failed, and the command's answer gives the reason.
-            drop(lease);
-            self.ports.end_part(port, message);
+        for (transfer, result) in inbox.completed.drain(..) {
+            match transfer {
+                // Such a transfer fails only if its command failed, and the command's answer gives the reason.
+                Transfer::Part { port, message, lease } => {
+                    drop(lease);
+                    self.ports.end_part(port, message);
+                }
+                Transfer::Sent(bytes) => drop(bytes),
+                Transfer::Changed { port, seq, at, new, old } => {
+                    self.unified.ask(port, Request::Merge { seq, at, new: result.map(|()| new), old });
+                }
+            }
         }
         if let Some((from, message)) = inbox.take_message() {
             self.receive(from, &message);
@@ -215,6 +234,10 @@ impl Connection {
             Reply::ChangedThere { seq, at, len, new, old } => {
                 self.ask(port, Request::TakeOver { seq, at, len, new, old });
             }
+            Reply::ChangedAside { seq, at, len, old } => {
+                self.ports[port].count_unasked();
+                self.receive_changed((port, seq), at, len as usize, old);
+            }
             Reply::Records(_) if !self.tracing.on => {
                 self.protocol_error(from, "it sends records that nobody asked for")
             }
@@ -224,6 +247,21 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Receives a piece of what a kernel has changed.
+    fn receive_changed(&self, (port, seq): (usize, u64), at: u64, len: usize, old: Digests<'_>) {
+        debug!("bulk data from rank {}: {len} bytes", self.ports[port].rank);
+        let mut new = vec![0; len];
+        // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
+        let span = unsafe { Span::new(new.as_mut_ptr(), len) };
+        let changed = Transfer::Changed { port, seq, at, new, old: old.0.to_vec() };
+        // If the link is broken, the waiting threads find out.
+        let _ = self.link.receive_bulk(self.memory_of(port), span, changed);
+    }
+
+    fn memory_of(&self, port: usize) -> Peer {
+        Peer { rank: self.ports[port].rank, tag: TAG_MEMORY }
     }
 
     /// Prints a line about a device, behind the device's own output.
@@ -326,9 +364,7 @@ impl Connection {
     #[inline]
     pub(crate) fn write_output(&self) {
         if self.unified.is_asked() {
-            let send =
-                |port: usize, command: Command<'_>| self.control(&self.housekeeping[port], |batch| batch.push(command));
-            self.unified.answer(&self.ports, &send, &self.say());
+            self.unified.answer(&self.ports, self, &self.say());
         }
         if self.console.is_waiting() {
             self.write_output_now();
@@ -368,5 +404,24 @@ impl Connection {
         if before && self.console.is_waiting() {
             std::thread::sleep(OUTPUT_RETRY);
         }
+    }
+}
+
+impl Post for Connection {
+    fn command(&self, port: usize, command: Command<'_>) -> Result<()> {
+        self.control(&self.housekeeping[port], |batch| batch.push(command))
+    }
+
+    fn piece(&self, port: usize, mut bytes: Vec<u8>) -> Result<()> {
+        debug!("bulk data to rank {}: {} bytes", self.ports[port].rank, bytes.len());
+        // SAFETY: as in `receive_changed`.
+        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        self.link.send_bulk(self.memory_of(port), span, Transfer::Sent(bytes)).map_err(|e| self.broken(e))?;
+        // The pieces before this one move while the next one is read.
+        self.drive().map(drop)
+    }
+
+    fn piece_len(&self) -> Option<usize> {
+        memory_piece(self.link.fragment())
     }
 }

@@ -2,7 +2,7 @@
 //! What all devices share: sends the batches of queues, and waits for the devices.
 
 use super::batch::Batch;
-use super::connection::{Connection, Part};
+use super::connection::{Connection, Transfer};
 use super::heartbeat::Heartbeat;
 use super::near::Deferred;
 use super::port::{Port, Ports};
@@ -44,7 +44,7 @@ impl Engine {
     /// An engine over a started link. `ranks` counts all ranks of the job. A device that is silent for
     /// `heartbeat` is asked to answer.
     pub(crate) fn new(
-        link: Link<Part>,
+        link: Link<Transfer>,
         (rank, ranks): (usize, usize),
         ports: Vec<Port>,
         (policy, heartbeat): (BackoffPolicy, Duration),

@@ -4,7 +4,7 @@
 
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
-use crate::base::limits::IMAGE_PARTS;
+use crate::base::limits::{IMAGE_PARTS, MEMORY_PIECE};
 use crate::base::target::Target;
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
@@ -112,10 +112,15 @@ wire_format! {
         /// The addresses of the program's standard streams, for the device to use its own in their place.
         Streams { input: u64, output: u64, errors: u64 } = 31,
         /// The number that the device has in the program, for `omp_get_device_num` in its regions.
-        Number { device: u32 } = 32,
+        Number { device: u32 } = 35,
         /// A part of the answer to [`super::reply::Reply::Fetch`]: of the program's memory from `at` on, `same` bytes are
         /// as the device has them, and `bytes` follow these. Both are whole pages. The last part has no `more` behind it.
         Pages { at: u64, same: u64, more: bool, bytes: Bytes<'a> } = 27,
+        /// The same with a piece of `len` bytes of bulk data in place of `bytes`.
+        PagesAside { at: u64, same: u64, more: bool, len: u32 } = 32,
+        /// The answer to [`super::reply::Reply::ChangedAside`]: the host has taken these changes over, but for the blocks
+        /// where its own old bytes are others: bit `i` of `others` stands for block `i`.
+        Merged { at: u64, others: u64 } = 33,
         /// The answer to [`super::reply::Reply::Find`]: the function's symbol, and whether a library exports it.
         Function { is_exported: bool, name: Bytes<'a> } = 28,
         /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
@@ -368,6 +373,9 @@ impl<'a> Commands<'a> {
             }
             Command::Image { len, libraries, .. } if libraries >= len => {
                 Err(Error::new("an image has no bytes besides its list of libraries"))
+            }
+            Command::PagesAside { len, .. } if !(1..=MEMORY_PIECE).contains(&(len as usize)) => {
+                Err(Error::new("a piece of the program's memory has a wrong length"))
             }
             command => Ok(Some(command)),
         }

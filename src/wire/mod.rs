@@ -12,6 +12,7 @@ pub mod hello;
 pub mod record;
 pub mod reply;
 
+use crate::base::limits::{MEMORY_PIECE, MEMORY_PIECE_MIN};
 use crate::base::{Error, Result};
 use format::Field;
 
@@ -24,6 +25,16 @@ pub use format::Bytes;
 
 /// A message to or from a rank with several devices has one more byte at its end: the device.
 pub(crate) const ROOM: usize = MESSAGE_MAX + 1;
+
+/// Bytes of a block of the program's memory, of which a digest is made.
+pub const BLOCK: usize = 64 << 10;
+
+/// Bytes of a piece of the program's memory that travels as bulk data, in whole blocks, if the largest piece of bulk data is
+/// so large that this is worth it.
+pub(crate) fn memory_piece(fragment: usize) -> Option<usize> {
+    let piece = MEMORY_PIECE.min(fragment) / BLOCK * BLOCK;
+    (piece >= MEMORY_PIECE_MIN).then_some(piece)
+}
 
 /// Takes values from the front of a received message.
 #[derive(Clone, Debug)]

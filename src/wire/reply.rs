@@ -5,7 +5,8 @@
 use super::command::SharedFile;
 use super::format::{Field, wire_format};
 use super::record::Records;
-use super::{MESSAGE_MAX, Reader};
+use super::{BLOCK, MESSAGE_MAX, Reader};
+use crate::base::limits::MEMORY_PIECE;
 use crate::base::{Error, Result};
 
 wire_format! {
@@ -30,6 +31,9 @@ wire_format! {
         /// ones at the offset `at` of a file of the device. The host reads them there and sends
         /// [`super::command::Command::Taken`].
         ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: SharedFile } = 8,
+        /// The same for a large range, when the host can't read it: a piece of bulk data of `len` bytes has the new bytes. Of
+        /// the old ones there are the digests of all blocks. The host answers with [`super::command::Command::Merged`].
+        ChangedAside { seq: u64, at: u64, len: u32, old: Digests<'a> } = 9,
         /// A region calls the program's function at this address: the host is to send its name.
         Find { at: u64 } = 7,
     }
@@ -92,7 +96,7 @@ pub type KnownPart = (u64, u32, u128);
 
 impl<'a> Known<'a> {
     /// Most bytes of memory in a part.
-    pub const PART_MAX: u32 = 64 << 10;
+    pub const PART_MAX: u32 = BLOCK as u32;
     /// Most parts in a message.
     pub(crate) const MOST: usize = (MESSAGE_MAX - Reply::LEN) / Self::EACH;
     const EACH: usize = u64::LEN + u32::LEN + u128::LEN;
@@ -139,6 +143,39 @@ impl<'a> Field<'a> for Known<'a> {
         let known = Known(r.take()?);
         known.check()?;
         Ok(known)
+    }
+}
+
+/// Digests (XXH3-128) of the blocks of a range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Digests<'a>(pub &'a [u8]);
+
+impl<'a> Digests<'a> {
+    /// Appends a digest to a list.
+    pub fn push(out: &mut Vec<u8>, digest: u128) {
+        digest.write(out);
+    }
+
+    /// The digests.
+    pub fn iter(self) -> impl Iterator<Item = u128> + 'a {
+        self.0.as_chunks().0.iter().map(|bytes| u128::from_le_bytes(*bytes))
+    }
+
+    /// True if these are the digests of a piece of memory of `len` bytes.
+    fn fit(self, len: u32) -> bool {
+        (1..=MEMORY_PIECE).contains(&(len as usize)) && self.0.len() == (len as usize).div_ceil(BLOCK) * u128::LEN
+    }
+}
+
+impl<'a> Field<'a> for Digests<'a> {
+    const LEN: usize = 0;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Result<Self> {
+        Ok(Digests(r.take()?))
     }
 }
 
@@ -212,6 +249,11 @@ pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], ol
     Reply::ChangedThere { seq, at, len, new, old }.write(out);
 }
 
+/// Writes a [`Reply::ChangedAside`].
+pub(crate) fn changed_aside(out: &mut Vec<u8>, seq: u64, at: u64, len: u32, old: Digests<'_>) {
+    Reply::ChangedAside { seq, at, len, old }.write(out);
+}
+
 /// Writes a [`Reply::Find`].
 pub(crate) fn find(out: &mut Vec<u8>, at: u64) {
     Reply::Find { at }.write(out);
@@ -228,7 +270,12 @@ impl<'a> Reply<'a> {
     /// Reads a message from a device.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<Reply<'a>> {
-        Reader(message).take()
+        match Reader(message).take()? {
+            Reply::ChangedAside { len, old, .. } if !old.fit(len) => {
+                Err(Error::new("a piece of the program's memory has a wrong length, or not as many digests as blocks"))
+            }
+            reply => Ok(reply),
+        }
     }
 }
 

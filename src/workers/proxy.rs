@@ -276,7 +276,11 @@ impl WorkerProxy {
             Reply::Records(_) if log.messages.are_replayed() => return Ok(()),
             Reply::Records(_) => return self.uplink.reply(bytes),
             // No worker has the program's addresses free.
-            Reply::Fetch { .. } | Reply::Changed { .. } | Reply::ChangedThere { .. } | Reply::Find { .. } => {
+            Reply::Fetch { .. }
+            | Reply::Changed { .. }
+            | Reply::ChangedThere { .. }
+            | Reply::ChangedAside { .. }
+            | Reply::Find { .. } => {
                 return Err(Error::new(format!("{} asks for the program's memory", self.name)));
             }
             Reply::Output { stream, bytes } => {

@@ -89,7 +89,8 @@ TAKEN_OVER = "omptarget-mpi: warning: .*signal.*; its spare takes over"
 # A spare that never has to do again what it would do differently, as telling its own number.
 SPARE = {"OMPTARGET_MPI_SPARES": "1", "OMPTARGET_MPI_JOURNAL": "0"}
 DEVICE = {"kernel": "a kernel runs", "copy": "64 MiB are copied back and forth", "exchange": "64 MiB are copied "
-          "between devices", "regions": "short regions run", "later": "no device is in use"}
+          "between devices", "regions": "short regions run", "later": "no device is in use",
+          "unmapped": "a region uses the program's memory"}
 
 # Its launcher needs a standard output that can be written.
 MPICH_FAILS = {"mpich": {"ok": False, "cause": "write error|fcntl failed"}}
@@ -149,6 +150,13 @@ TABLE = [
     *[Fault("far-killed-" + mode, "SIGKILL to a device on another host while " + DEVICE[mode], "the job ends", mode,
             [("wait", 0.5), ("signal", "device", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED)
       for mode in ("kernel", "copy", "regions")],
+    *[Fault("far-unmapped-" + word, "%s to %s on another host while a region uses the program's memory" % (number, what),
+            "the heartbeat ends the job" if word == "stopped" else "the job ends", "unmapped",
+            [("wait", 0.7), ("signal", whom, number)], hosts="alpha,beta", needs=["hosts"], cause=cause,
+            environment={"OMPTARGET_MPI_HEARTBEAT": "2", "OMPTARGET_MPI_UNIFIED": "on"})
+      for word, number, whom, what, cause in (
+          ("killed", "SIGKILL", "device", "a device", KILLED), ("stopped", "SIGSTOP", "device", "a device", SILENT % 1),
+          ("program", "SIGKILL", "program", "the program, all devices being", KILLED))],
     Fault("far-stopped", "SIGSTOP to a device on another host while 64 MiB are copied", "the heartbeat ends "
           "the job", "copy", [("wait", 0.5), ("signal", "device", "SIGSTOP")], hosts="alpha,beta", needs=["hosts"],
           cause=SILENT % 1, environment={"OMPTARGET_MPI_HEARTBEAT": "2"}),
@@ -161,8 +169,9 @@ TABLE = [
     *[Fault("cut-" + mode, "the network to the device's host is cut while " + DEVICE[mode],
             "the heartbeat or Open MPI's daemons end the job", mode, [("wait", 0.5), ("cut", "port1")],
             hosts="alpha,beta", needs=["hosts"], limit=15,
+            environment={"OMPTARGET_MPI_UNIFIED": "on" if mode == "unmapped" else "auto"},
             cause="omptarget-mpi: error|lost communication with a remote daemon")
-      for mode in ("kernel", "copy", "exchange", "regions", "later")],
+      for mode in ("kernel", "copy", "exchange", "regions", "later", "unmapped")],
     Fault("cut-device", "the network to the device's host is cut while the program is stopped (SIGSTOP), so that "
           "nothing notifies the launcher", "the devices detect it within 15 s", "copy",
           [("wait", 0.5), ("signal", "program", "SIGSTOP"), ("cut", "port1"), ("gone", "device", 15),

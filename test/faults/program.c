@@ -86,6 +86,19 @@ static void short_regions(int seconds) {
   }
 }
 
+/// Regions of device 1 change the program's memory by its own address, for ever.
+static void unmapped(void) {
+  unsigned char *data = malloc(LARGE);
+  CHECK(data);
+  fill(data, LARGE, 1);
+  for (int n = 1;; ++n) {
+#pragma omp target device(1) firstprivate(data)
+    for (int i = 0; i < LARGE; ++i)
+      data[i] += 1;
+    CHECK(data[LARGE / 2] == (unsigned char)(pattern(LARGE / 2, 1) + n));
+  }
+}
+
 #pragma omp begin declare target
 /// Takes all of the stack.
 __attribute__((noinline)) static int deep(int n) {
@@ -160,6 +173,8 @@ int main(int argc, char **argv) {
     short_regions(0);
   else if (is(mode, "regions-some"))
     short_regions(6);
+  else if (is(mode, "unmapped"))
+    unmapped();
   else if (is(mode, "later"))
     sleep(2), work();
   else if (is(mode, "much"))

@@ -2,38 +2,33 @@
 //! Sends the program's memory to a device, but for what the device has already: it has kept pages of earlier regions, and
 //! names them by digests. The program compares these with digests of what it has now.
 
+use super::Post;
+use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::command::Command;
 use crate::wire::reply::{Known, KnownPart};
-use crate::wire::{Bytes, MESSAGE_MAX};
+use crate::wire::{BLOCK, Bytes, MESSAGE_MAX};
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = 4096;
 /// Bytes of memory in one message: whole pages.
 const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
-/// Bytes that are read at once, and no part that a device has is longer: they stay in the processor's cache.
-const BLOCK: u64 = Known::PART_MAX as u64;
+
+/// Bytes of memory in several messages: whole blocks.
+const MESSAGES: usize = PIECE / PAGE * BLOCK;
 
 /// Sends a range that begins with a page, or what there is from its start on.
-pub(super) fn send(send: &dyn Fn(Command<'_>) -> Result<()>, range: Range<u64>, mut known: Known<'_>) -> Result<()> {
-    let mut answer = Answer { send, at: range.start, same: 0, bytes: Vec::with_capacity(PIECE) };
+pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<()> {
+    let aside = post.0.piece_len();
+    let mut answer = Answer { post, aside, at: range.start, same: 0, bytes: Vec::new() };
     let (mut at, next) = (range.start, known.take()?);
     let mut parts = Parts { next, rest: known };
-    let mut block = vec![0; BLOCK as usize];
     while at < range.end {
         let (end, digest) = parts.part(at, range.end)?;
         let wanted = (end - at) as usize;
-        // SAFETY: a part is no longer than the buffer.
-        let n = unsafe { node::read_any(at, block.as_mut_ptr(), wanted) };
-        let n = usize::try_from(n).map_or(0, |n| n / PAGE * PAGE);
-        let here = &block[..n];
-        if n == wanted && digest.is_some_and(|digest| digest == xxh3_128(here)) {
-            answer.push_same(n as u64)?;
-        } else {
-            answer.push(here)?;
-        }
+        let n = answer.read(at, wanted, digest)?;
         at += n as u64;
         if n < wanted {
             break;
@@ -55,7 +50,7 @@ impl Parts<'_> {
         while self.next.is_some_and(|(known, ..)| known < at) {
             self.next = self.rest.take()?;
         }
-        let block = limit.min(at.saturating_add(BLOCK));
+        let block = limit.min(at.saturating_add(BLOCK as u64));
         Ok(match self.next {
             Some((known, len, digest)) if known == at => (limit.min(known + u64::from(len)), Some(digest)),
             Some((known, ..)) => (block.min(known), None),
@@ -64,42 +59,67 @@ impl Parts<'_> {
     }
 }
 
-/// The message that is next: `same` bytes at an address are as the device has them, and `bytes` follow.
+/// What is next: `same` bytes at an address are as the device has them, and `bytes` follow.
 struct Answer<'a> {
-    send: &'a dyn Fn(Command<'_>) -> Result<()>,
+    post: (&'a dyn Post, usize),
+    /// Bytes of a piece of bulk data, if there may be such.
+    aside: Option<usize>,
     at: u64,
     same: u64,
     bytes: Vec<u8>,
 }
 
 impl Answer<'_> {
-    fn push_same(&mut self, len: u64) -> Result<()> {
-        if !self.bytes.is_empty() {
+    /// Adds what there is of a part that is no longer than a block. Returns how much that is.
+    fn read(&mut self, at: u64, wanted: usize, digest: Option<u128>) -> Result<usize> {
+        let most = self.aside.unwrap_or(MESSAGES);
+        if self.bytes.len() + wanted > most {
             self.flush(true)?;
         }
-        self.same += len;
-        Ok(())
-    }
-
-    fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            if self.bytes.len() == PIECE {
+        let start = self.bytes.len();
+        self.bytes.reserve_exact(most - start);
+        // SAFETY: there is room for this many bytes.
+        let n = unsafe { node::read_any(at, self.bytes.as_mut_ptr().add(start), wanted) };
+        let n = usize::try_from(n).map_or(0, |n| n / PAGE * PAGE);
+        // SAFETY: these bytes were written.
+        unsafe { self.bytes.set_len(start + n) };
+        if n == wanted && digest.is_some_and(|digest| digest == xxh3_128(&self.bytes[start..])) {
+            self.bytes.truncate(start);
+            if start > 0 {
                 self.flush(true)?;
             }
-            let (now, later) = bytes.split_at(bytes.len().min(PIECE - self.bytes.len()));
-            self.bytes.extend_from_slice(now);
-            bytes = later;
+            self.same += n as u64;
         }
-        Ok(())
+        Ok(n)
     }
 
+    /// Sends what there is; `more` is true if something follows.
     fn flush(&mut self, more: bool) -> Result<()> {
-        let Answer { send, at, same, bytes } = self;
-        send(Command::Pages { at: *at, same: *same, more, bytes: Bytes(bytes) })?;
-        self.at += self.same + self.bytes.len() as u64;
+        let (post, port) = self.post;
+        let bytes = std::mem::take(&mut self.bytes);
+        if self.aside.is_some() && bytes.len() >= MEMORY_PIECE_MIN {
+            let (at, same, len) = (self.at, self.same, bytes.len());
+            post.command(port, Command::PagesAside { at, same, more, len: len as u32 })?;
+            post.piece(port, bytes)?;
+            self.advance(len);
+            return Ok(());
+        }
+        let mut rest = &bytes[..];
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(PIECE));
+            let more = more || !later.is_empty();
+            post.command(port, Command::Pages { at: self.at, same: self.same, more, bytes: Bytes(now) })?;
+            self.advance(now.len());
+            rest = later;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.at += self.same + len as u64;
         self.same = 0;
-        self.bytes.clear();
-        Ok(())
     }
 }
 

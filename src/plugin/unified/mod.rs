@@ -15,10 +15,10 @@ use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{layout, node, shared_file};
-use crate::wire::Bytes;
 use crate::wire::command::{Command, SharedFile};
 use crate::wire::hello::Hello;
-use crate::wire::reply::{Changes, Known};
+use crate::wire::reply::{Changes, Digests, Known};
+use crate::wire::{BLOCK, Bytes};
 use merge::Conflict;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,6 +26,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = 4096;
 /// With this many entries, those are dropped that no kernel needs any more.
@@ -57,8 +58,16 @@ pub(crate) fn has_directive() -> bool {
     DIRECTIVE.load(Ordering::Relaxed)
 }
 
-/// Sends a control message of one command to a device.
-type Send<'a> = &'a dyn Fn(usize, Command<'_>) -> Result<()>;
+/// Sends answers to devices.
+pub(super) trait Post {
+    /// Sends a control message of one command.
+    fn command(&self, port: usize, command: Command<'_>) -> Result<()>;
+    /// Sends a piece of the program's memory as bulk data.
+    fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
+    /// Bytes of such a piece, if they can be sent.
+    fn piece_len(&self) -> Option<usize>;
+}
+
 /// Prints a line about a device, once no lock is held.
 type Say<'a> = &'a dyn Fn(usize, &str);
 
@@ -96,6 +105,13 @@ pub(crate) enum Request {
         len: u64,
         new: u64,
         old: SharedFile,
+    },
+    /// The bytes have arrived, if nothing has failed; `old` is a list of [`Digests`].
+    Merge {
+        seq: u64,
+        at: u64,
+        new: Result<Vec<u8>>,
+        old: Vec<u8>,
     },
     Find {
         at: u64,
@@ -210,29 +226,33 @@ impl Unified {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Answers what devices have asked for, by `send`.
+    /// Answers what devices have asked for.
     #[cold]
-    pub(super) fn answer(&self, ports: &Ports, send: Send<'_>, say: Say<'_>) {
+    pub(super) fn answer(&self, ports: &Ports, post: &dyn Post, say: Say<'_>) {
         self.is_asked.store(false, Ordering::Release);
         loop {
             let Some((port, request)) = self.requests.lock().pop_front() else { return };
             let answered = self.check(port).and_then(|()| match request {
                 Request::Fetch { at, len, known } => {
-                    memory::send(&|command| send(port, command), at..at.saturating_add(len), Known(&known))
+                    memory::send((post, port), at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
-                    send(port, Command::Taken)
+                    post.command(port, Command::Taken)
+                }
+                Request::Merge { seq, at, new, old } => {
+                    let others = self.merge_known((ports, say), (port, seq), (at, &new?), Digests(&old));
+                    post.command(port, Command::Merged { at, others })
                 }
                 Request::Find { at } => {
                     let (name, is_exported) = functions::name_of(at)?;
-                    send(port, Command::Function { is_exported, name: Bytes(name.as_bytes()) })
+                    post.command(port, Command::Function { is_exported, name: Bytes(name.as_bytes()) })
                 }
             });
             if let Err(e) = answered {
                 let why = e.to_string();
                 // If the link is broken, the waiting threads find out.
-                let _ = send(port, Command::Refuse { why: Bytes(why.as_bytes()) });
+                let _ = post.command(port, Command::Refuse { why: Bytes(why.as_bytes()) });
             }
         }
     }
@@ -296,6 +316,30 @@ impl Unified {
             );
         }
         Ok(())
+    }
+
+    /// The same for new bytes in blocks, where this process still has the old ones: `old` has their digests. Returns the other
+    /// blocks, as bits.
+    fn merge_known(
+        &self,
+        (ports, say): (&Ports, Say<'_>),
+        (port, seq): (usize, u64),
+        (at, new): (u64, &[u8]),
+        old: Digests<'_>,
+    ) -> u64 {
+        let (mut here, mut others) = (vec![0; BLOCK], 0);
+        for (i, (new, old)) in new.chunks(BLOCK).zip(old.iter()).enumerate() {
+            let at = at.saturating_add((i * BLOCK) as u64);
+            // SAFETY: the buffer has room for a block.
+            let n = unsafe { node::read_any(at, here.as_mut_ptr(), new.len()) };
+            let here = &here[..new.len()];
+            if n != here.len() as isize || xxh3_128(here) != old {
+                others |= 1 << i;
+            } else if let Err(e) = self.take_over_range((ports, say), (port, seq), (at, new, here)) {
+                diagnose::fail_kernel(ports, (port, seq), &e);
+            }
+        }
+        others
     }
 
     /// The same for a range, of which the device's process has the new bytes at `new`, and a file has the old ones. Fails

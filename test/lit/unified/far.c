@@ -11,10 +11,10 @@
 // RUN: %bare %hosts alpha,beta,gamma env OMPTARGET_MPI_STATS=1 %launch --hosts beta,gamma %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err --check-prefix=STATS
 //
-// CHECK:      first: {{[0-9]+}} out ({{4[0-9]{6} bytes}}), {{.*}}
-// CHECK-NEXT: again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
-// CHECK-NEXT: one byte: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
-// CHECK-NEXT: mapped again: {{[0-9]+}} out ({{4[0-9]{6} bytes}}), {{.*}}
+// CHECK:      first: {{[0-9]+}} out ({{[67][0-9]{4} bytes}}), {{.*}} {{[1-9]}} bulk
+// CHECK-NEXT: again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}} 0 bulk
+// CHECK-NEXT: one byte: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}} 0 bulk
+// CHECK-NEXT: mapped again: {{[0-9]+}} out ({{[67][0-9]{4} bytes}}), {{.*}} {{[1-9]}} bulk
 // CHECK-NEXT: the same data mapped again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
 // CHECK-NEXT: changed by another device: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
 // CHECK-NEXT: changed by this device: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
@@ -22,10 +22,13 @@
 // CHECK-NEXT: after both: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
 // CHECK-NEXT: changed while a region ran: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
 //
+// CHECK-NEXT: written: {{[0-9]+}} out ({{[0-9]+ bytes}}), {{[0-9]+}} back ({{[1-9][0-9]{5} bytes}}), 4 bulk
+// CHECK-NEXT: after that: {{[0-9]+}} out ({{[0-9]{3,5} bytes}}), {{.*}} 0 bulk
+//
 // STATS:      omptarget-mpi: device 0
 // STATS:      {{^ program's memory fetched +[1-9][0-9]* +8[0-9]{6} +[0-9.]+ (us|ms|s)$}}
 // STATS-NEXT: {{^ program's memory unchanged +[1-9][0-9]* +[0-9]{8} +[0-9.]+ (us|ms|s)$}}
-// STATS-NEXT: {{^ program's memory changed +1 +[0-9]+ +[0-9.]+ (us|ms|s)$}}
+// STATS-NEXT: {{^ program's memory changed +2 +4[0-9]{6} +[0-9.]+ (us|ms|s)$}}
 
 #include "unified.h"
 #include <sys/mman.h>
@@ -121,6 +124,34 @@ static void change_meanwhile(int i, int is_beside) {
 #pragma omp taskwait
 }
 
+/// A region writes to all words while the program writes to one of them. What was written comes in bulk, but for the block
+/// that the program has changed.
+static void write_all(void) {
+  int none[2] = {0, 0};
+  CHECK(omp_target_memcpy(flags, none, sizeof none, 0, 0, 0, omp_get_initial_device()) == 0);
+  unsigned char *here = p, *before = malloc(N);
+  volatile int *there = flags;
+  memcpy(before, p, N);
+  begin("written");
+#pragma omp target nowait firstprivate(here, there)
+  {
+    for (int i = 0; i < N; i += 2)
+      here[i] += 1;
+    there[0] = 1;
+    while (!there[1])
+      usleep(1000);
+  }
+  while (!flag(0))
+    usleep(1000);
+  p[N / 2 + 1] += 1;
+  set_flag(1);
+#pragma omp taskwait
+  end();
+  for (int i = 0; i < N; ++i)
+    CHECK(p[i] == (unsigned char)(before[i] + (i % 2 == 0 || i == N / 2 + 1)));
+  free(before);
+}
+
 int main(void) {
   CHECK(omp_get_num_devices() == 2);
   flags = omp_target_alloc(2 * sizeof *flags, 0);
@@ -142,5 +173,7 @@ int main(void) {
   read_all("after both");
   change_meanwhile(N / 3, 0);
   read_all("changed while a region ran");
+  write_all();
+  read_all("after that");
   return 0;
 }

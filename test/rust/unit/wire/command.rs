@@ -46,6 +46,8 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
         Command::Number { device: a },
         Command::Taken,
+        Command::PagesAside { at: n, same: !n, more: n.is_multiple_of(2), len: a % MEMORY_PIECE as u32 + 1 },
+        Command::Merged { at: n, others: !n },
         Command::Refuse { why: Bytes(bytes) },
     ]
 }

@@ -57,6 +57,20 @@ proptest! {
         changed_there(&mut out, seq, at, &new, old);
         let wanted = Reply::ChangedThere { seq, at, len: 8, new: new.as_ptr() as u64, old };
         prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
+        let (wanted, blocks) = (1 + len as u32 % MEMORY_PIECE as u32, 1 + (len as u32 % MEMORY_PIECE as u32) as usize / BLOCK);
+        let digests: Vec<u128> = (0..blocks as u128).map(|n| n << 64 | u128::from(at)).collect();
+        let mut list = Vec::new();
+        digests.iter().for_each(|&digest| Digests::push(&mut list, digest));
+        changed_aside(&mut out, seq, at, wanted, Digests(&list));
+        let Ok(Reply::ChangedAside { seq: read, at: read_at, len: read_len, old }) = Reply::parse(&out) else {
+            panic!("{out:?}")
+        };
+        prop_assert_eq!((read, read_at, read_len), (seq, at, wanted));
+        prop_assert!(old.iter().eq(digests));
+        // One digest too few, or too many bytes.
+        prop_assert!(Reply::parse(&out[..out.len() - 16]).is_err());
+        changed_aside(&mut out, seq, at, wanted + BLOCK as u32, Digests(&list));
+        prop_assert!(Reply::parse(&out).is_err());
         find(&mut out, at);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });
     }

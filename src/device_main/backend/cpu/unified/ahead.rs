@@ -5,6 +5,9 @@ use std::ops::Range;
 
 /// Bytes that are handled around an address that is in no order.
 pub(super) const LEAST: u64 = 64 << 10;
+/// Up to this many bytes, the next time four times as many are handled, then twice as many: a round trip to another node may
+/// take as long as so much.
+const SOON: u64 = 4 << 20;
 /// Most bytes that are handled at once.
 const MOST: u64 = 64 << 20;
 /// Threads, or arrays, that are followed at a time.
@@ -15,6 +18,15 @@ const STREAMS: usize = 16;
 struct Stream {
     next: u64,
     len: u64,
+    is_other: bool,
+}
+
+/// What was handled last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Before {
+    pub range: Range<u64>,
+    /// Nothing there was as this process had kept it.
+    pub is_other: bool,
 }
 
 /// The last streams, in turn.
@@ -26,18 +38,20 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// What to handle together with this page, and what was handled before it, if it continues that.
-    pub fn around(&self, page: u64) -> (Range<u64>, Option<Range<u64>>) {
+    pub fn around(&self, page: u64) -> (Range<u64>, Option<Before>) {
         match self.streams.iter().find(|s| s.follows(page)) {
-            Some(Stream { next, len }) => {
-                (page..page.saturating_add((2 * len).clamp(LEAST, MOST)), Some(next - len..*next))
+            Some(&Stream { next, len, is_other }) => {
+                let range = next - len..next;
+                let times = if len < SOON { 4 } else { 2 };
+                (page..page.saturating_add((times * len).clamp(LEAST, MOST)), Some(Before { range, is_other }))
             }
             None => (page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST, None),
         }
     }
 
     /// Notes what was handled.
-    pub fn note(&mut self, page: u64, handled: Range<u64>) {
-        let new = Stream { next: handled.end, len: handled.end - handled.start };
+    pub fn note(&mut self, page: u64, Before { range, is_other }: Before) {
+        let new = Stream { next: range.end, len: range.end - range.start, is_other };
         let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {
             self.oldest = (self.oldest + 1) % STREAMS;
             self.oldest

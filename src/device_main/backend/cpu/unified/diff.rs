@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Where two versions of pages differ.
 
+use crate::wire::BLOCK;
 use std::ops::Range;
 
 const WORD: usize = 8;
@@ -16,6 +17,13 @@ pub(super) fn is_change_of(len: usize, new: &[u8], old: &[u8]) -> bool {
     let words = new.as_chunks::<WORD>().0.iter().zip(old.as_chunks::<WORD>().0);
     let most = len.div_ceil(WORD);
     words.filter(|(new, old)| new != old).take(most).count() == most
+}
+
+/// The ranges of blocks in which so much differs that all of the new version is less than what differs of both.
+pub(super) fn parts_with_much_change(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let blocks: Vec<_> = new.chunks(BLOCK).zip(old.chunks(BLOCK)).collect();
+    let is_much = move |i: usize| is_change_of(blocks[i].0.len() / 2, blocks[i].0, blocks[i].1);
+    runs(new.len().div_ceil(BLOCK), is_much).map(|blocks| blocks.start * BLOCK..new.len().min(blocks.end * BLOCK))
 }
 
 /// The ranges of bytes in which they differ.

@@ -6,13 +6,14 @@ use super::ranges::Ranges;
 use super::store::Store;
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;
+use crate::wire;
 use crate::wire::reply::Known;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// One digest is for a block, or for a part of one: blocks begin at multiples of their length.
-const BLOCK: u64 = Known::PART_MAX as u64;
+const BLOCK: u64 = wire::BLOCK as u64;
 
 #[derive(Default)]
 pub(super) struct Kept {
@@ -75,6 +76,9 @@ impl Kept {
     }
 }
 
+/// Of memory that has probably changed, each block of so many is reported.
+const FEW: usize = 16;
+
 /// The parts of a range that this process already has, as it reports them to the program.
 #[derive(Default)]
 pub(super) struct KnownParts {
@@ -84,12 +88,13 @@ pub(super) struct KnownParts {
 }
 
 impl KnownParts {
-    /// These ranges, as they are in the store. Of very many parts some are left out, and so come again.
-    pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>) -> Result<KnownParts> {
+    /// These ranges, as they are in the store. Of very many parts some are left out, and so come again; of such as
+    /// `are_other` probably, most are: digests take time.
+    pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>, are_other: bool) -> Result<KnownParts> {
         let mut known = KnownParts::default();
         // Blocks stay in the processor's cache; mapping them would take longer than all of this.
         let mut block = Vec::new();
-        for part in ranges.flat_map(blocks).take(Known::MOST) {
+        for part in ranges.flat_map(blocks).step_by(if are_other { FEW } else { 1 }).take(Known::MOST) {
             block.resize((part.end - part.start) as usize, 0);
             store.read(part.start, &mut block)?;
             Known::push(&mut known.list, (part.start, block.len() as u32, xxh3_128(&block)));
@@ -100,6 +105,11 @@ impl KnownParts {
 
     pub fn list(&self) -> Known<'_> {
         Known(&self.list)
+    }
+
+    /// True if it is so much that the rest is probably another too if nothing of this is the same.
+    pub fn is_much(&self) -> bool {
+        self.pages.bytes() >= 4 * BLOCK
     }
 
     /// True if the report covers the whole range.

@@ -6,13 +6,13 @@
 //! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
 //! order, what comes next is copied at once: all of it may have changed then.
 
-use super::ahead::Ahead;
-use super::diff::{changed_bytes, changed_words, is_change_of};
+use super::ahead::{Ahead, Before};
+use super::diff::{changed_bytes, changed_words, is_change_of, parts_with_much_change};
 use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
 use super::store::{LARGE, Store};
-use crate::base::limits::MOVED_MIN;
+use crate::base::limits::{MEMORY_PIECE_MIN, MOVED_MIN};
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
 use crate::sys::mapping::{self, Prepared};
@@ -68,12 +68,13 @@ impl Pages {
             return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
         }
         let (range, before) = self.ahead.around(page);
-        let is_written = before.is_some_and(|before| self.is_written(&before));
+        let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
+        let is_other = before.is_some_and(|before| before.is_other);
         let wanted = self.mapped.gap(page, &range);
-        let (got, amount) = match self.fetch_range(home, wanted.clone(), is_written) {
-            Ok(got) if got.0.contains(&page) => got,
+        let (got, amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
+            Ok(got) if got.0.range.contains(&page) => got,
             // The program has nothing somewhere before the page.
-            _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written)?,
+            _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written, is_other)?,
             other => other?,
         };
         self.ahead.note(page, got);
@@ -81,12 +82,19 @@ impl Pages {
     }
 
     /// Fetches what the program has from the start of a range on.
-    fn fetch_range(&mut self, home: &dyn Home, range: Range<u64>, is_written: bool) -> Result<(Range<u64>, Amount)> {
+    fn fetch_range(
+        &mut self,
+        home: &dyn Home,
+        range: Range<u64>,
+        is_written: bool,
+        is_other: bool,
+    ) -> Result<(Before, Amount)> {
         let moved_min = self.moved_min;
         let is_large = |range: &Range<u64>| range.end - range.start >= moved_min;
         // If the system has no memory or no addresses for more, the store's do.
         let mut own = if is_written && is_large(&range) { Prepared::new(&range).ok() } else { None };
-        let (got, amount) = self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice))?;
+        let (Before { range: got, is_other }, amount) =
+            self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice), is_other)?;
         let own = own.filter(|_| is_large(&got));
         if own.is_some_and(|own| own.finish(got.end - got.start).is_ok()) {
             self.streamed.insert(got.clone());
@@ -98,7 +106,7 @@ impl Pages {
             })?;
         }
         self.mapped.insert(got.clone());
-        Ok((got, amount))
+        Ok((Before { range: got, is_other }, amount))
     }
 
     /// Has in the store, and in `own`, what the program has from the start of a range on.
@@ -107,9 +115,10 @@ impl Pages {
         home: &dyn Home,
         range: &Range<u64>,
         mut own: Option<&mut [u8]>,
-    ) -> Result<(Range<u64>, Amount)> {
+        is_other: bool,
+    ) -> Result<(Before, Amount)> {
         self.fetched.note(range);
-        let known = KnownParts::of(&self.fetched, self.kept.within(range))?;
+        let known = KnownParts::of(&self.fetched, self.kept.within(range), is_other)?;
         let fetched = &self.fetched;
         let (mut amount, mut unchanged) = (Amount::default(), Vec::new());
         let end =
@@ -130,7 +139,8 @@ impl Pages {
             // The program does not have this page any more; of those behind it nothing is known.
             self.drop_kept(&(got.end..range.end.min(got.end + PAGE)));
         }
-        end.map(|_| (got, amount))
+        let is_other = amount.unchanged == 0 && (is_other || known.is_much());
+        end.map(|_| (Before { range: got, is_other }, amount))
     }
 
     /// The program does not have these pages any more.
@@ -156,9 +166,7 @@ impl Pages {
             }
             let is_large = self.source.is_near() && is_change_of(LARGE, now, &old);
             if !is_large || !home.offer_changes(seq, at, now, self.fetched.to_offer())? {
-                for change in changed_words(now, &old) {
-                    outgoing.push(at + change.start as u64, &now[change.clone()], &old[change]);
-                }
+                outgoing.push_range(at, now, &old)?;
             } else {
                 outgoing.bytes += now.len() as u64;
             }
@@ -227,7 +235,7 @@ impl Pages {
             while !rest.is_empty() {
                 let fetched = &self.fetched;
                 let own = Some(rest.clone()).filter(|_| !self.source.is_near());
-                let known = KnownParts::of(fetched, own.into_iter())?;
+                let known = KnownParts::of(fetched, own.into_iter(), false)?;
                 let read = self.source.read(home, rest.clone(), &known, None, &mut |Piece { at, same, bytes }| {
                     amount.add(same, bytes);
                     take_over(fetched, at + same, bytes)
@@ -354,6 +362,29 @@ struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
+    /// Adds what differs in a range. Where that is much, all of it is sent.
+    fn push_range(&mut self, at: u64, now: &[u8], old: &[u8]) -> Result<()> {
+        let mut done = 0;
+        for part in parts_with_much_change(now, old).filter(|part| part.len() >= MEMORY_PIECE_MIN) {
+            self.push_words(at, now, old, done..part.start);
+            self.bytes += part.len() as u64;
+            done = part.end;
+            for range in self.home.send_range(self.seq, at + part.start as u64, &now[part.clone()], &old[part])? {
+                self.push_words(at, now, old, (range.start - at) as usize..(range.end - at) as usize);
+            }
+        }
+        self.push_words(at, now, old, done..now.len());
+        Ok(())
+    }
+
+    /// Adds the words that differ in a part of a range.
+    fn push_words(&mut self, at: u64, now: &[u8], old: &[u8], part: Range<usize>) {
+        let (now, old, at) = (&now[part.clone()], &old[part.clone()], at + part.start as u64);
+        for change in changed_words(now, old) {
+            self.push(at + change.start as u64, &now[change.clone()], &old[change]);
+        }
+    }
+
     fn push(&mut self, at: u64, new: &[u8], old: &[u8]) {
         const ROOM: usize = MESSAGE_MAX - 2 * Changes::HEAD;
         self.bytes += new.len() as u64;

@@ -5,6 +5,8 @@ use super::*;
 use proptest::prelude::*;
 use std::cell::RefCell;
 
+const PORT: usize = 5;
+
 /// What a device gets.
 #[derive(Debug, Default)]
 struct Got {
@@ -12,32 +14,82 @@ struct Got {
     came: Vec<bool>,
     bytes: Vec<u8>,
     messages: usize,
+    /// Lengths of pieces of bulk data.
+    pieces: Vec<usize>,
+    is_over: bool,
+}
+
+/// Sends to a device that has `theirs` from the address `at` on.
+struct Device<'a> {
+    at: u64,
+    theirs: &'a [u8],
+    piece_len: Option<usize>,
+    got: RefCell<Got>,
+}
+
+impl Device<'_> {
+    fn take(&self, bytes: &[u8]) {
+        let mut got = self.got.borrow_mut();
+        got.bytes.extend_from_slice(bytes);
+        got.came.extend(std::iter::repeat_n(true, bytes.len() / PAGE));
+    }
+}
+
+impl Post for Device<'_> {
+    fn command(&self, port: usize, command: Command<'_>) -> Result<()> {
+        let (from, same, more, bytes) = match command {
+            Command::Pages { at, same, more, bytes } => (at, same, more, Some(bytes.0)),
+            Command::PagesAside { at, same, more, .. } => (at, same, more, None),
+            other => panic!("{other:?}"),
+        };
+        {
+            let got = &mut *self.got.borrow_mut();
+            let start = (from - self.at) as usize;
+            assert!(port == PORT && start == got.bytes.len() && !got.is_over, "{command:?}");
+            got.bytes.extend_from_slice(&self.theirs[start..start + same as usize]);
+            got.came.extend(std::iter::repeat_n(false, same as usize / PAGE));
+            got.messages += 1;
+            got.is_over = !more;
+            got.pieces.extend(match command {
+                Command::PagesAside { len, .. } => Some(len as usize),
+                _ => None,
+            });
+        }
+        bytes.into_iter().for_each(|bytes| {
+            assert!(bytes.len() <= PIECE);
+            self.take(bytes);
+        });
+        Ok(())
+    }
+
+    fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()> {
+        assert_eq!((port, self.got.borrow().pieces.last()), (PORT, Some(&bytes.len())));
+        self.take(&bytes);
+        Ok(())
+    }
+
+    fn piece_len(&self) -> Option<usize> {
+        self.piece_len
+    }
 }
 
 /// Asks for the pages of `memory`, of which the device knows these ranges of pages as they are in `theirs`.
 fn ask(memory: &[u8], theirs: &[u8], known: &[Range<usize>]) -> Result<Got> {
+    ask_in_pieces(memory, theirs, known, None)
+}
+
+fn ask_in_pieces(memory: &[u8], theirs: &[u8], known: &[Range<usize>], piece_len: Option<usize>) -> Result<Got> {
     let at = memory.as_ptr() as u64;
     let mut list = Vec::new();
     for part in known.iter().map(|pages| pages.start * PAGE..pages.end * PAGE) {
         let digest = xxh3_128(&theirs[part.clone()]);
         Known::push(&mut list, (at + part.start as u64, part.len() as u32, digest));
     }
-    let (got, is_over) = (RefCell::new(Got::default()), RefCell::new(false));
-    let take = |command: Command<'_>| {
-        let Command::Pages { at: from, same, more, bytes: Bytes(bytes) } = command else { panic!("{command:?}") };
-        let mut got = got.borrow_mut();
-        let start = (from - at) as usize;
-        assert!(start == got.bytes.len() && bytes.len() <= PIECE && !is_over.replace(!more), "{command:?}");
-        got.bytes.extend_from_slice(&theirs[start..start + same as usize]);
-        got.bytes.extend_from_slice(bytes);
-        got.came.extend(std::iter::repeat_n(false, same as usize / PAGE));
-        got.came.extend(std::iter::repeat_n(true, bytes.len() / PAGE));
-        got.messages += 1;
-        Ok(())
-    };
-    send(&take, at..at + memory.len() as u64, Known(&list))?;
-    assert!(is_over.into_inner());
-    Ok(got.into_inner())
+    let device = Device { at, theirs, piece_len, got: RefCell::default() };
+    send((&device, PORT), at..at + memory.len() as u64, Known(&list))?;
+    let got = device.got.into_inner();
+    assert!(got.is_over);
+    Ok(got)
 }
 
 /// Pages of this process.
@@ -87,16 +139,30 @@ fn parts_outside_of_the_range_do_no_harm() {
     for page in [0, 3] {
         Known::push(&mut list, (at + page * PAGE as u64, 2 * PAGE as u32, digest));
     }
-    let sent = RefCell::new(0);
-    let count = |command: Command<'_>| {
-        let Command::Pages { same: 0, bytes: Bytes(bytes), .. } = command else { panic!("{command:?}") };
-        *sent.borrow_mut() += bytes.len();
-        Ok(())
-    };
+    let device = Device { at: at + PAGE as u64, theirs: &here, piece_len: None, got: RefCell::default() };
     // The first part begins before the range, the last one ends behind it.
-    send(&count, at + PAGE as u64..at + 4 * PAGE as u64, Known(&list)).unwrap();
-    assert_eq!(*sent.borrow(), 3 * PAGE);
-    assert!(send(&count, u64::MAX - 4095..u64::MAX, Known(&list)).is_err());
+    send((&device, PORT), at + PAGE as u64..at + 4 * PAGE as u64, Known(&list)).unwrap();
+    assert_eq!(device.got.borrow().bytes.len(), 3 * PAGE);
+    assert!(send((&device, PORT), u64::MAX - 4095..u64::MAX, Known(&list)).is_err());
+}
+
+#[test]
+fn much_comes_as_bulk_data() {
+    let mut here = memory(200);
+    here.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 100) as u8);
+    let theirs = here.to_vec();
+    let piece = MEMORY_PIECE_MIN + BLOCK;
+    let got = ask_in_pieces(&here, &theirs, &[], Some(piece)).unwrap();
+    assert!(got.bytes == here[..] && got.came.iter().all(|came| *came));
+    let rest = here.len() % piece;
+    assert_eq!(got.pieces.iter().sum::<usize>(), here.len() - if rest < MEMORY_PIECE_MIN { rest } else { 0 });
+    assert!(got.pieces.iter().all(|&len| len <= piece && len >= MEMORY_PIECE_MIN));
+    // Not what the device has, and not little.
+    here[100 * PAGE] ^= 1;
+    let blocks: Vec<_> = (0..192).step_by(16).map(|page| page..page + 16).collect();
+    let got = ask_in_pieces(&here, &theirs, &blocks, Some(piece)).unwrap();
+    assert!(got.bytes == here[..] && got.came.iter().filter(|came| **came).count() == 16 + 8);
+    assert!(MEMORY_PIECE_MIN <= BLOCK || got.pieces.is_empty());
 }
 
 proptest! {
@@ -105,6 +171,7 @@ proptest! {
     fn all_that_has_changed_is_sent(
         changes in prop::collection::vec(0..100 * PAGE, 0..6),
         known in prop::collection::vec((0..5usize, 1..17usize), 0..20),
+        piece in prop::option::of(0..9usize),
     ) {
         let mut here = memory(100);
         here.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 1000) as u8);
@@ -119,7 +186,7 @@ proptest! {
                 parts.push(part);
             }
         }
-        let got = ask(&here, &theirs, &parts).unwrap();
+        let got = ask_in_pieces(&here, &theirs, &parts, piece.map(|n| MEMORY_PIECE_MIN + n * BLOCK)).unwrap();
         prop_assert!(got.bytes == here[..]);
         prop_assert!(got.messages <= here.len().div_ceil(PIECE) + 1 + parts.len());
         let is_same = |part: &Range<usize>| {

@@ -57,7 +57,7 @@ fn digests_are_of_blocks() {
     let bytes: Vec<u8> = (0..3 * BLOCK).map(|n| (n / 7) as u8).collect();
     store.write(BLOCK, &bytes).unwrap();
     let (first, second) = (BLOCK + PAGE..2 * BLOCK + PAGE, 3 * BLOCK..4 * BLOCK);
-    let known = KnownParts::of(&store, [first.clone(), second.clone()].into_iter()).unwrap();
+    let known = KnownParts::of(&store, [first.clone(), second.clone()].into_iter(), false).unwrap();
     let mut list = known.list();
     for part in [BLOCK + PAGE..2 * BLOCK, 2 * BLOCK..2 * BLOCK + PAGE, second.clone()] {
         let digest = xxh3_128(&bytes[(part.start - BLOCK) as usize..(part.end - BLOCK) as usize]);
@@ -68,7 +68,7 @@ fn digests_are_of_blocks() {
     assert!(!known.covers(&(BLOCK..2 * BLOCK)) && !known.covers(&(first.start..second.end)));
     // What was freed is not what it was.
     store.free(&second);
-    let again = KnownParts::of(&store, std::iter::once(second)).unwrap();
+    let again = KnownParts::of(&store, std::iter::once(second), false).unwrap();
     let Some((_, _, digest)) = again.list().take().unwrap() else { panic!("no part") };
     assert_eq!(digest, xxh3_128(&[0; BLOCK as usize]));
 }
@@ -77,7 +77,7 @@ fn digests_are_of_blocks() {
 fn there_are_no_more_parts_than_a_message_holds() {
     let store = Store::new().unwrap();
     let ranges = (0..2 * Known::MOST as u64).map(|n| 2 * n * PAGE..(2 * n + 1) * PAGE);
-    let known = KnownParts::of(&store, ranges).unwrap();
+    let known = KnownParts::of(&store, ranges, false).unwrap();
     assert_eq!(known.pages.iter().count(), Known::MOST);
     let mut message = Vec::new();
     crate::wire::reply::fetch(&mut message, 0, 1 << 40, known.list());

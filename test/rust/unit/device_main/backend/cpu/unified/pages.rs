@@ -5,6 +5,7 @@
 use super::*;
 use crate::base::sync::Mutex;
 use crate::device_main::home::Function;
+use crate::wire::BLOCK;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::{Known, Reply, begin_changed};
 use proptest::prelude::*;
@@ -21,6 +22,10 @@ struct Program {
     fetched: Mutex<Vec<Range<u64>>>,
     /// How many pages were sent, because the device did not have them.
     sent: AtomicU64,
+    /// How many parts were named that the device has.
+    known: AtomicU64,
+    /// Bytes of ranges that came as a whole.
+    whole: AtomicU64,
     /// Bytes that came with another old value than they have here.
     conflicts: Mutex<Vec<u64>>,
 }
@@ -31,8 +36,8 @@ impl Program {
         // With room between them, so that no piece of one reaches another one.
         let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
         let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
-        let (fetched, sent, conflicts) = Default::default();
-        Program { base, pages, fetched, sent, conflicts }
+        let (fetched, sent, known, whole, conflicts) = Default::default();
+        Program { base, pages, fetched, sent, known, whole, conflicts }
     }
 
     fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
@@ -87,6 +92,7 @@ impl Home for Program {
         }
         let mut is_same = vec![false; there.len() / PAGE as usize];
         while let Some((part, len, digest)) = known.take()? {
+            self.known.fetch_add(1, Ordering::Relaxed);
             assert!(at <= part, "{part:#x} is before {at:#x}");
             let part = (part - at) as usize..(part - at) as usize + len as usize;
             if there.get(part.clone()).is_some_and(|bytes| xxh3_128(bytes) == digest) {
@@ -113,6 +119,21 @@ impl Home for Program {
 
     fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
         unreachable!("the program is on another node")
+    }
+
+    fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
+        assert!(seq == SEQ && new.len() == old.len());
+        self.whole.fetch_add(new.len() as u64, Ordering::Relaxed);
+        let mut others = Vec::new();
+        for (at, (new, old)) in (at..).step_by(BLOCK).zip(new.chunks(BLOCK).zip(old.chunks(BLOCK))) {
+            let bytes = || (at..).zip(new.iter().zip(old));
+            if bytes().all(|(at, (_, old))| self.get(at) == *old) {
+                bytes().for_each(|(at, (new, _))| self.set(at, *new));
+            } else {
+                others.push(at..at + new.len() as u64);
+            }
+        }
+        Ok(others)
     }
 
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
@@ -303,6 +324,66 @@ fn what_is_written_in_order_is_not_copied_page_by_page() {
 }
 
 #[test]
+fn what_has_changed_much_is_sent_as_a_whole() {
+    let program = Program::new(128);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    let fill = |device: &mut Device, pages: Range<u64>, value: u8| {
+        for page in pages {
+            device.touch(at(page)).unwrap();
+            // SAFETY: the page was just mapped, and nothing unmaps it meanwhile.
+            unsafe { (at(page) as *mut u8).write_bytes(value, PAGE as usize) };
+        }
+    };
+    // Four blocks in the middle, and some bytes around them.
+    fill(&mut device, 32..96, 1);
+    device.write(at(3), 2);
+    device.write(at(100) + 5, 2);
+    device.send();
+    let values = [at(3), at(32), at(96) - 1, at(100) + 5].map(|at| program.get(at));
+    assert_eq!((values, program.whole.swap(0, Ordering::Relaxed)), ([2, 1, 1, 2], 64 * PAGE));
+    // In a block where the program has changed something, too, its change stays, whether that is a conflict or not.
+    fill(&mut device, 32..96, 3);
+    device.write(at(40) + 7, 1);
+    program.set(at(40) + 7, 8);
+    program.set(at(50) + 9, 9);
+    device.end();
+    let values = [at(40) + 6, at(40) + 7, at(50) + 9, at(96) - 1].map(|at| program.get(at));
+    assert_eq!((values, program.whole.swap(0, Ordering::Relaxed)), ([3, 8, 9, 3], 64 * PAGE));
+    assert_eq!(*program.conflicts.lock(), [at(50) + 9]);
+    // A quarter of the least is too little.
+    let few = MEMORY_PIECE_MIN as u64 / PAGE / 4;
+    fill(&mut device, 0..few, 4);
+    device.end();
+    assert_eq!((program.get(at(few) - 1), program.whole.load(Ordering::Relaxed)), (4, 0));
+}
+
+/// With tiny limits, so much is not kept.
+#[cfg(not(feature = "tiny-limits"))]
+#[test]
+fn memory_that_always_changes_is_rarely_asked_about() {
+    let program = Program::new(4096);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    let mut known = |round: u8, changed: u64| {
+        (0..changed).for_each(|page| program.set(at(page), round));
+        program.known.store(0, Ordering::Relaxed);
+        (0..4096).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page))));
+        device.end();
+        program.known.load(Ordering::Relaxed)
+    };
+    assert_eq!(known(1, 4096), 0);
+    let blocks = 4096 * PAGE / BLOCK as u64;
+    assert_eq!(known(1, 4096), blocks);
+    // All of the first step, and few of the others.
+    let few = known(2, 4096);
+    assert!((2..blocks / 8).contains(&few), "{few}");
+    // As soon as something is the same again, all are.
+    let many = known(3, 80);
+    assert!(many > blocks / 2, "{many}");
+}
+
+#[test]
 fn what_a_region_unmaps_itself_is_an_error() {
     let program = Program::new(64);
     let mut device = Device::new(&program);
@@ -362,11 +443,11 @@ fn what_has_not_changed_is_not_sent_again() {
     let read_all =
         |device: &mut Device| (0..64).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page))));
     read_all(&mut device);
-    assert_eq!((program.sent(), program.fetched().len()), (64, 3));
+    assert_eq!((program.sent(), program.fetched().len()), (64, 2));
     // No request more, and nothing sent.
     device.end();
     read_all(&mut device);
-    assert_eq!((program.sent(), program.fetched().len()), (0, 3));
+    assert_eq!((program.sent(), program.fetched().len()), (0, 2));
     // One block of 16 pages, and whole pages only.
     device.end();
     program.set(at(33) + 77, 1);
@@ -453,6 +534,9 @@ fn a_program_that_sends_other_memory_is_refused() {
             unreachable!("nothing has changed")
         }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
+        fn send_range(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<Vec<Range<u64>>> {
+            unreachable!("nothing has changed")
+        }
     }
     let base = Program::new(1).base;
     for shift in [0, PAGE, PAGE.wrapping_neg(), SAME] {
