@@ -8,4 +8,7 @@
 
 #include "offload.h"
 
+// Memory of the device: what omp_target_alloc gives is the program's here.
+void *llvm_omp_target_alloc_device(size_t, int);
+
 #endif

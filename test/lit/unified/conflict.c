@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   need_devices(2);
   const char *which = argv[1];
   // In the memory of device 0: 1 once the first region has written, 2 when it may end.
-  int *stage = omp_target_alloc(sizeof *stage, 0), now = 0;
+  int *stage = llvm_omp_target_alloc_device(sizeof *stage, 0), now = 0;
   int host = omp_get_initial_device();
   CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
   puts("begin");

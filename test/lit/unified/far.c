@@ -154,7 +154,7 @@ static void write_all(void) {
 
 int main(void) {
   CHECK(omp_get_num_devices() == 2);
-  flags = omp_target_alloc(2 * sizeof *flags, 0);
+  flags = llvm_omp_target_alloc_device(2 * sizeof *flags, 0);
   CHECK(flags);
   map(3);
   read_all("first");

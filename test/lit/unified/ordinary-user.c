@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
   }
   if (is_conflict) {
     memset(p, 7, N);
-    int *stage = omp_target_alloc(sizeof *stage, 0), now = 0, host = omp_get_initial_device();
+    int *stage = llvm_omp_target_alloc_device(sizeof *stage, 0), now = 0, host = omp_get_initial_device();
     CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
 #pragma omp target nowait device(0) is_device_ptr(stage) firstprivate(p)
     {

@@ -14,7 +14,7 @@ enum { N = 4096 };
 int main(void) {
   need_devices(2);
   int host = omp_get_initial_device(), now = 0;
-  int *stage = omp_target_alloc(sizeof *stage, 0);
+  int *stage = llvm_omp_target_alloc_device(sizeof *stage, 0);
   CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
   unsigned char *p = aligned_alloc(4096, N);
   memset(p, 0, N);
