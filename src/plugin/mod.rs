@@ -45,7 +45,7 @@ use engine::Engine;
 use image::Entry;
 use queue::Queue;
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) struct Plugin {
     /// The devices in the order of their numbers.
     pub(crate) devices: Vec<Device>,
     /// Host memory that the program allocated through the plugin: address to layout.
-    host_memory: Mutex<HashMap<usize, Layout>, { order::LEAF }>,
+    host_memory: Mutex<BTreeMap<usize, Layout>, { order::LEAF }>,
     distribution: Distribution,
     /// Until the end, if anything is traced.
     trace: Mutex<Option<Trace>, { order::TRACE }>,
@@ -140,10 +140,12 @@ impl Plugin {
     fn is_host_memory(&self, at: u64, len: u64) -> bool {
         // Most programs allocate none.
         unified::is_required()
-            && self.host_memory.lock().iter().any(|(&start, layout)| {
-                let start = start as u64;
-                start <= at && at.saturating_add(len) <= start + layout.size() as u64
-            })
+            && self
+                .host_memory
+                .lock()
+                .range(..=at as usize)
+                .next_back()
+                .is_some_and(|(&start, layout)| at.saturating_add(len) <= start as u64 + layout.size() as u64)
     }
 
     /// Copies within this process, after the earlier operations of the queue.

@@ -33,10 +33,18 @@ fn is_rank(environment: &[u8]) -> bool {
     names.any(|name| VARIABLES.iter().any(|v| v.as_bytes() == name))
 }
 
-/// The process on this node that has started the calling one as a rank: the launcher or its daemon, above scripts and tools
-/// such as `perf` that the rank was started by. `None` if it is another user's.
-pub(crate) fn starter() -> Option<u32> {
-    nearest(parent_id(), see).map(|(pid, ..)| pid)
+/// The processes above this one, from its parent to the launcher's process on this node that has started it as a rank:
+/// between them are scripts, and tools such as `perf`. Only the parent if the launcher's process is another user's.
+pub(crate) fn ancestors() -> Vec<u32> {
+    let mut above = Vec::new();
+    let found = nearest(parent_id(), |pid| {
+        above.push(pid);
+        see(pid)
+    });
+    if found.is_none() {
+        above.truncate(1);
+    }
+    above
 }
 
 /// The nearest launcher among a process and its ancestors. Above a launcher's daemon, only the
@@ -50,7 +58,7 @@ fn above(pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<u32> {
 }
 
 /// The nearest launcher or daemon among a process and its ancestors, with its parent and executable.
-fn nearest(mut pid: u32, see: impl Fn(u32) -> Option<(u32, String)>) -> Option<(u32, u32, String)> {
+fn nearest(mut pid: u32, mut see: impl FnMut(u32) -> Option<(u32, String)>) -> Option<(u32, u32, String)> {
     while pid > 1 {
         // Another user's process can't be seen.
         let (parent, executable) = see(pid)?;

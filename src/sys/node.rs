@@ -220,11 +220,13 @@ pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> 
 /// Open MPI binds each rank of a small job to one core. Its launcher on the same node is bound
 /// only to what the user chose (`taskset`, a cpuset).
 pub(crate) fn undo_binding() {
-    let starter = launcher::starter().and_then(|pid| Pid::from_raw(pid as i32)).or_else(rustix::process::getppid);
-    let all = starter.map(|starter| sched_getaffinity(Some(starter)));
-    if let (Ok(mine), Some(Ok(all))) = (sched_getaffinity(None), all)
-        && all.count() > mine.count()
-    {
+    let Ok(mine) = sched_getaffinity(None) else { return };
+    let mut above = launcher::ancestors();
+    let Some(launcher) = above.pop() else { return };
+    let cores_of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).ok();
+    // A script that was bound otherwise has bound this process itself.
+    let is_bound_by_launcher = above.into_iter().all(|script| cores_of(script) == Some(mine));
+    if let Some(all) = cores_of(launcher).filter(|all| is_bound_by_launcher && all.count() > mine.count()) {
         // If the kernel refuses, the launcher's binding stays, which is slower but correct.
         let _ = sched_setaffinity(None, &all);
     }
