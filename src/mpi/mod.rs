@@ -501,21 +501,6 @@ impl Mpi {
         }
     }
 
-    /// Copies memory by a message of this rank to itself, within the call.
-    ///
-    /// # Safety
-    /// Both ranges are valid for this copy, for MPI if not for this process, and do not overlap.
-    pub unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        let (n, rank, tag) = (count(len)?, self.rank as c_int, TAG_BULK as c_int);
-        // SAFETY: the caller answers for the memory.
-        unsafe {
-            let (byte, status) = (sys::RSMPI_UINT8_T, sys::RSMPI_STATUS_IGNORE);
-            let (from, to) = (from.cast(), to.cast());
-            let rc = sys::MPI_Sendrecv(from, n, byte, rank, tag, to, n, byte, rank, tag, self.comm, status);
-            ok("MPI_Sendrecv", rc)
-        }
-    }
-
     /// Cancels a receive that no send matches.
     ///
     /// # Safety
