@@ -93,7 +93,9 @@ impl Direct {
         let gpu = &runtime.gpu;
         let (is_aware, name) = match gpu.target.machine {
             elf::CUDA => (self.aware.cuda, "CUDA"),
-            elf::AMDGPU => (self.aware.rocm, "ROCm"),
+            elf::AMDGPU if self.wanted == GpuDirect::On => (self.aware.rocm, "ROCm"),
+            // Open MPI asks HIP about addresses, which may not know memory that libomptarget has from HSA.
+            elf::AMDGPU => return Err(Error::new("with AMD's accelerators that takes OMPTARGET_MPI_GPU_DIRECT=on")),
             _ => return Err(Error::new("MPI is asked for its support of CUDA and ROCm only")),
         };
         if !is_aware {
