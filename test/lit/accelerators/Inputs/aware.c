@@ -3,7 +3,7 @@
 // move from and to the stand-in's memory, and ends the process unless CUDA's context is current there and, from the first
 // access on, in each test; it is not when the call returns, as if libomptarget had changed it. With AWARE=elsewhere what MPI
 // receives there goes elsewhere. With AWARE=error and AWARE=late-error it can't send from there: at all, or after the first
-// send.
+// send. With AWARE=lost a device can't send anything after its first launch.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -55,16 +55,21 @@ static int is_accelerators(Any at) {
   return 1;
 }
 
-/// True if this is the stand-in's memory.
-static int count(enum Count which, Any at, Any bytes) {
+/// The stand-in's counts, if there are any.
+static uint64_t *counts(void) {
   static uint64_t *all;
   const char *path = getenv("STANDIN_COUNTS");
-  if (!is_accelerators(at))
-    return 0;
   if (path && !all)
     all = mmap(NULL, COUNTS * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED, open(path, O_RDWR), 0);
-  if (path)
-    __atomic_add_fetch(&all[which], bytes, __ATOMIC_RELAXED);
+  return all;
+}
+
+/// True if this is the stand-in's memory.
+static int count(enum Count which, Any at, Any bytes) {
+  if (!is_accelerators(at))
+    return 0;
+  if (counts())
+    __atomic_add_fetch(&counts()[which], bytes, __ATOMIC_RELAXED);
   return 1;
 }
 
@@ -82,6 +87,8 @@ static void *real(const char *name) {
 int MPI_Isend(Any at, int bytes, Any type, Any to, Any tag, Any ranks, Any request) {
   typedef int Call(Any, Any, Any, Any, Any, Any, Any);
   static int sends;
+  if (is("lost") && is_used && counts()[LAUNCH])
+    return SOME_ERROR;
   if (count(SENT, at, bytes) && (is("error") || (is("late-error") && sends++)))
     return SOME_ERROR;
   return ((Call *)real("MPI_Isend"))(at, bytes, type, to, tag, ranks, request);
