@@ -131,8 +131,8 @@ settings! {
         values: words(&[("auto", GpuDirect::Auto), ("on", GpuDirect::On), ("off", GpuDirect::Off)]),
         default: Value("auto"),
         meaning: "Says how large data moves from and to an accelerator's memory: `auto` has MPI itself access that memory if it \
-            says that it can (GPU-aware MPI) and a first copy each way is right, and otherwise uses buffers; \
-            `on` ends the job instead, and `off` uses buffers.",
+            is CUDA's, MPI says that it can (GPU-aware MPI) and a first copy each way is right, and otherwise uses buffers; \
+            `on` tries AMD's accelerators too, and ends the job instead of using buffers; `off` uses buffers.",
     }
     UNIFIED unified: Unified, read by Program, Device {
         values: words(&[("auto", Unified::Auto), ("on", Unified::On), ("off", Unified::Off)]),

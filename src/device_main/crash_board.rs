@@ -38,6 +38,8 @@ pub(crate) struct CrashBoard {
     ending: AtomicBool,
     /// A kernel crashed, which the device reports.
     faulted: AtomicBool,
+    /// MPI accesses an accelerator's memory.
+    is_direct: AtomicBool,
     /// Device number and rank, each plus one; 0 if unknown.
     number: AtomicU32,
     rank: AtomicU32,
@@ -111,6 +113,15 @@ impl CrashBoard {
     /// True if a thread was in [`MPI_CODE`].
     pub fn was_in_mpi(&self) -> bool {
         self.kernels.iter().any(|k| k.0.load(Ordering::Acquire) == MPI_CODE)
+    }
+
+    /// From now on MPI accesses an accelerator's memory, or no longer.
+    pub fn set_direct(&self, is_direct: bool) {
+        self.is_direct.store(is_direct, Ordering::Relaxed);
+    }
+
+    pub fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
     }
 
     /// Adds the symbols of kernels. Overlapping calls garble names, but do no other harm.

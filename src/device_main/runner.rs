@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Runs what may take long or crash as a part of a message: kernels, copies of accelerators, and the loading of images.
 
-use super::backend::{Backend, Copied, Launch, Wish};
+use super::backend::{Backend, Copied, FIRST_COPY, Launch, Wish};
 use super::crash_board::{COPY_CODE, MPI_CODE};
 use super::host::park;
 use super::output;
@@ -76,10 +76,9 @@ impl<B: Backend> Runner<B> {
         let obtain = || {
             let accelerator = backend.accelerator()?;
             let arena = accelerator.obtain(wish, libraries)?;
-            let copy = |to, from, len| {
+            let copy = |me, to, from| {
                 backend.enter(slot, MPI_CODE, false);
-                // SAFETY: `try_direct` passes memory of its own and of the arena, which MPI says it can access.
-                let copied = unsafe { host.link().copy(to as *mut u8, from as *const u8, len) };
+                let copied = host.link().copy(me, to, from, FIRST_COPY);
                 backend.enter(slot, B::LOADS_AS, false);
                 copied
             };

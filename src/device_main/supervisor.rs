@@ -189,7 +189,7 @@ fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> O
     };
     let running = board.running();
     let at_work = match running.as_slice() {
-        _ if board.was_in_mpi() => {
+        _ if board.was_in_mpi() && may_be_of_mpi(status) => {
             "while MPI made its first copy from or to the accelerator's memory, which it says it \
             can (without that: OMPTARGET_MPI_GPU_DIRECT=off)"
                 .to_string()
@@ -199,7 +199,18 @@ fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> O
         [one] => format!("while kernel {one} ran"),
         many => format!("while kernels {} ran", many.join("; ")),
     };
-    Some(format!("{device} {}, {at_work}", cause(status, before)))
+    let hint = match board.is_direct() && may_be_of_mpi(status) {
+        true => {
+            "; MPI accesses the accelerator's memory, which may be the cause (without that: OMPTARGET_MPI_GPU_DIRECT=off)"
+        }
+        false => "",
+    };
+    Some(format!("{device} {}, {at_work}{hint}", cause(status, before)))
+}
+
+/// True if a process ends like this when MPI can't access memory.
+fn may_be_of_mpi(status: c_int) -> bool {
+    !libc::WIFSIGNALED(status) || [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT].contains(&libc::WTERMSIG(status))
 }
 
 /// How a process ended: "was ended by signal SIGTERM". `status` is from `waitpid`.

@@ -7,6 +7,7 @@ use super::backend::{Backend, Copies};
 use super::completion::{Completion, IncomingImage, Moving};
 use super::parts::Parts;
 use super::pending_image::PendingImage;
+use super::schedule::Item as _;
 use super::work::{Early, Work};
 use crate::base::lock::Mutex;
 use crate::base::{Result, clock};
@@ -36,7 +37,9 @@ impl<'a, B: Backend> Transfer<'a, B> {
 
     pub fn receive(mut self, to: u64, len: u64) -> Result<()> {
         let (peer, link) = (self.begin(Kind::Receive, len), self.parts.host.link());
-        if let Some(at) = self.parts.backend.direct(to, len) {
+        // After a failure an accelerator's context may be lost, and nobody reads the data.
+        let is_sound = self.moving.work.failure.is_none() || !B::IS_ACCELERATOR;
+        if is_sound && let Some(at) = self.parts.backend.direct(to, len) {
             // SAFETY: the backend keeps the memory as long as the arena or image exists. Other accesses by the
             // program are its own business.
             let span = unsafe { Span::new(at, len as usize) };
@@ -52,11 +55,16 @@ impl<'a, B: Backend> Transfer<'a, B> {
         let mut bytes = bytes.unwrap_or_default();
         let mut at = (!bytes.is_empty()).then_some(bytes.as_mut_ptr());
         if at.is_none() && self.moving.work.failure.is_none() {
-            at = self.parts.backend.direct(from, len);
-            if at.is_none()
-                && let Err(e) = self.parts.backend.read(from, len as usize, &mut bytes)
-            {
-                self.moving.work.fail_with(&e);
+            let backend = &self.parts.backend;
+            at = backend.direct(from, len);
+            if at.is_none() {
+                match backend.fault() {
+                    Some(fault) => self.moving.work.fail(fault.failure.clone()),
+                    None => {
+                        let read = backend.read(from, len as usize, &mut bytes);
+                        read.unwrap_or_else(|e| self.moving.work.fail_with(&e));
+                    }
+                }
             }
         }
         if self.moving.work.failure.is_some() {

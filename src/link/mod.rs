@@ -10,7 +10,7 @@ pub mod doorbell;
 mod sleepers;
 
 use crate::base::limits::{FRAMES, OWN_SPARE_BUFFERS, POSTED, SPARE_BUFFERS, WINDOW};
-use crate::base::lock::{Mutex, order};
+use crate::base::lock::{Guard, Mutex, order};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
@@ -18,7 +18,7 @@ use backoff::{Backoff, BackoffPolicy};
 use doorbell::Doorbells;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A submission that can wait starts at least once in this many rounds, even if the link is busy.
 const LATER_ROUNDS: u64 = 8;
@@ -42,14 +42,6 @@ pub trait Transport: Send {
     /// # Safety
     /// This transport made the request, and has not returned it as done or failed.
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
-
-    /// Copies memory by a message of this rank to itself, within the call, if the transport can do that.
-    ///
-    /// # Safety
-    /// See [`Mpi::copy`].
-    unsafe fn copy(&mut self, _to: *mut u8, _from: *const u8, _len: usize) -> Result<()> {
-        Err(Error::new("this transport carries no messages of a rank to itself"))
-    }
 
     /// Cancels a receive that no send matches; its memory is free then.
     ///
@@ -76,10 +68,6 @@ impl Transport for Mpi {
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
         // SAFETY: the caller's promise.
         unsafe { Mpi::test(self, request) }
-    }
-    unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { Mpi::copy(self, to, from, len) }
     }
     unsafe fn cancel(&mut self, request: Request) {
         // SAFETY: the caller's promise.
@@ -570,13 +558,39 @@ impl<C> Link<C> {
         Ok(moved)
     }
 
-    /// Copies memory by a message of this rank to itself, within the call.
-    ///
-    /// # Safety
-    /// See [`Mpi::copy`].
-    pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.state.lock().transport.copy(to, from, len) }
+    /// Copies memory by a message of this rank to itself, which `me` names. Returns false if that takes longer than
+    /// `patience`. An error of this copy does not break the link. Unless the result is true, the transport may use the
+    /// memory as long as the process exists.
+    pub fn copy(&self, me: Peer, to: Span, from: Span, patience: Duration) -> Result<bool> {
+        let end = Instant::now() + patience;
+        let started = {
+            let transport = &mut self.lock_sound()?.transport;
+            // SAFETY: `Span::new` requires the memory to stay valid.
+            unsafe {
+                let receive = transport.receive(Some(me.rank), me.tag, to.at, to.len)?;
+                [transport.send(me.rank, me.tag, from.at, from.len)?, receive]
+            }
+        };
+        for mut request in started {
+            // SAFETY: made by this transport; it is tested no more once it is done or failed.
+            while unsafe { self.lock_sound()?.transport.test(&mut request) }?.is_none() {
+                if Instant::now() >= end {
+                    return Ok(false);
+                }
+                // Other threads may drive meanwhile.
+                std::thread::yield_now();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the thread that drives, unless the transport is broken.
+    fn lock_sound(&self) -> Result<Guard<'_, State<C>, { order::LINK }>> {
+        let state = self.state.lock();
+        match &state.broken {
+            Some(e) => Err(e.clone()),
+            None => Ok(state),
+        }
     }
 
     /// True if the transport has taken all messages to a rank, or if another thread polls for them.

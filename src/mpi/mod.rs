@@ -130,16 +130,10 @@ pub struct GpuAware {
 }
 
 impl GpuAware {
-    /// Asks this library. MPI must be started, and no other thread may call it. From here on errors that concern no
-    /// communicator of this project do not end the process.
+    /// Asks this library. MPI must be started, and no other thread may call it.
     pub fn ask() -> GpuAware {
         /// `MPIX_GPU_SUPPORT_CUDA` and `MPIX_GPU_SUPPORT_HIP` of MPICH, of which early releases do not know the second one.
         const KINDS: [c_int; 2] = [0, 2];
-        // SAFETY: MPI is started.
-        unsafe {
-            sys::MPI_Comm_set_errhandler(sys::RSMPI_COMM_WORLD, sys::RSMPI_ERRORS_RETURN);
-            sys::MPI_Comm_set_errhandler(sys::RSMPI_COMM_SELF, sys::RSMPI_ERRORS_RETURN);
-        }
         // Open MPI has the first two; other libraries have some of these or none.
         let [cuda, rocm, hip] = [c"MPIX_Query_cuda_support", c"MPIX_Query_rocm_support", c"MPIX_Query_hip_support"]
             .map(|name| {
@@ -150,16 +144,37 @@ impl GpuAware {
                     unsafe { query() != 0 }
                 })
             });
-        let [cuda_kind, hip_kind] = KINDS.map(|kind| {
-            optional(c"MPIX_GPU_query_support").is_some_and(|function| {
-                // SAFETY: this is MPICH's declaration (mpi_proto.h).
-                let query: unsafe extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function) };
-                let mut answer = 0;
-                // SAFETY: MPI is started, and the out parameter outlives the call.
-                unsafe { query(kind, &raw mut answer) == 0 && answer != 0 }
+        let [cuda_kind, hip_kind] = optional(c"MPIX_GPU_query_support").map_or([false; 2], |function| {
+            // SAFETY: this is MPICH's declaration (mpi_proto.h).
+            let query: unsafe extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function) };
+            returning_errors(|| {
+                KINDS.map(|kind| {
+                    let mut answer = 0;
+                    // SAFETY: MPI is started, and the out parameter outlives the call.
+                    unsafe { query(kind, &raw mut answer) == 0 && answer != 0 }
+                })
             })
         });
         GpuAware { cuda: cuda || cuda_kind, rocm: rocm || hip || hip_kind }
+    }
+}
+
+/// Makes calls whose errors concern no communicator; MPI ends the process for these by default. MPI must be started.
+fn returning_errors<R>(calls: impl FnOnce() -> R) -> R {
+    // SAFETY: MPI is started; the out parameters outlive their calls, and each handler is freed once.
+    unsafe {
+        let handlers = [sys::RSMPI_COMM_WORLD, sys::RSMPI_COMM_SELF].map(|comm| {
+            let mut handler = sys::RSMPI_ERRORS_RETURN;
+            sys::MPI_Comm_get_errhandler(comm, &mut handler);
+            sys::MPI_Comm_set_errhandler(comm, sys::RSMPI_ERRORS_RETURN);
+            (comm, handler)
+        });
+        let result = calls();
+        for (comm, mut handler) in handlers {
+            sys::MPI_Comm_set_errhandler(comm, handler);
+            sys::MPI_Errhandler_free(&mut handler);
+        }
+        result
     }
 }
 
@@ -498,21 +513,6 @@ impl Mpi {
             let (n, byte) = (count(len)?, sys::RSMPI_UINT8_T);
             ok("MPI_Irecv", sys::MPI_Irecv(data.cast(), n, byte, from, tag as c_int, self.comm, &mut request))?;
             Ok(Request::pack(request))
-        }
-    }
-
-    /// Copies memory by a message of this rank to itself, within the call.
-    ///
-    /// # Safety
-    /// Both ranges are valid for this copy, for MPI if not for this process, and do not overlap.
-    pub unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        let (n, rank, tag) = (count(len)?, self.rank as c_int, TAG_BULK as c_int);
-        // SAFETY: the caller answers for the memory.
-        unsafe {
-            let (byte, status) = (sys::RSMPI_UINT8_T, sys::RSMPI_STATUS_IGNORE);
-            let (from, to) = (from.cast(), to.cast());
-            let rc = sys::MPI_Sendrecv(from, n, byte, rank, tag, to, n, byte, rank, tag, self.comm, status);
-            ok("MPI_Sendrecv", rc)
         }
     }
 

@@ -64,7 +64,8 @@ impl Memory {
             let free = self.capacity() - arena.used;
             let (name, all) = (&self.queues.port().name, self.capacity());
             let how = if free < size { "" } else { ", not in one piece" };
-            Error::new(format!("no room for {size} bytes on {name}: {free} of its {all} bytes are free{how}"))
+            let of_all = format_args!("{free} of its {all} bytes (OMPTARGET_MPI_MEMORY) are free");
+            Error::new(format!("no room for {size} bytes on {name}: {of_all}{how}"))
         })
     }
 

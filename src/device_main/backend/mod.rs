@@ -15,6 +15,7 @@ use super::home::Home;
 use super::pending_image::PendingImage;
 use crate::base::target::Target;
 use crate::base::{Error, Result};
+use crate::link::{Peer, Span};
 use crate::wire::command::{Shape, SharedFile};
 use crate::wire::record::Kind;
 use crate::wire::reply::Failure;
@@ -246,15 +247,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn start_anew(&self) {}
 }
 
+/// How long MPI may take for a first copy from or to an accelerator's memory.
+pub(crate) const FIRST_COPY: Duration = Duration::from_secs(10);
+
+/// [`Link::copy`](crate::link::Link::copy), to the first of both spans.
+pub(crate) type CopyByMpi<'a> = &'a dyn Fn(Peer, Span, Span) -> Result<bool>;
+
 /// A backend that chooses addresses itself.
 pub(crate) trait Accelerator {
     /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
     /// lists the host's libomptarget.
     fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
 
-    /// Finds out if MPI itself copies from and to the arena; `copy` has it copy bytes to the first address from the second
-    /// one. Fails if it does not and the user has asked for it.
-    fn try_direct(&self, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<bool>;
+    /// Finds out if MPI itself copies from and to the arena. Fails if it does not and the user has asked for it.
+    fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool>;
 
     /// The accelerator in words, for the user. Known once there is memory.
     fn description(&self) -> String;

@@ -114,3 +114,21 @@ proptest! {
         prop_assert_eq!(from, to);
     }
 }
+
+#[test]
+fn a_rank_copies_by_a_message_to_itself() {
+    let links = links(2, 4000);
+    let copy = |from: &mut [u8], to: &mut [u8], rank| {
+        // SAFETY: this transport copies within the call, or not at all.
+        let [to, from] = [to, from].map(|s| unsafe { Span::new(s.as_mut_ptr(), s.len()) });
+        links[0].copy(Peer { rank, tag: TAG_BULK }, to, from, Duration::from_millis(20))
+    };
+    let (mut from, mut to) = ([7; 5000], [0; 5000]);
+    assert_eq!(copy(&mut from, &mut to, 0), Ok(true));
+    assert_eq!(from, to);
+    // What rank 1 would have to send.
+    assert_eq!(copy(&mut from, &mut to, 1), Ok(false));
+    assert_eq!(links[0].drive(&mut Inbox::default()), Ok(Progress::None));
+    links[0].leave(Duration::ZERO);
+    assert_eq!(copy(&mut from, &mut to, 0), Err(Error::Closed));
+}

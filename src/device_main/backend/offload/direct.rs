@@ -2,17 +2,19 @@
 //! Large copies that MPI makes itself, straight from and to the accelerator's memory.
 //!
 //! That needs MPI's word, and a copy each way that is verified. CUDA lets a thread work with an accelerator only while a
-//! context of it is current there, and any thread of a device may call MPI. So all calls go through a [`Transport`] that
+//! context of it is current there, and any thread of a device may call MPI. So the calls go through a [`Transport`] that
 //! sees to this.
 
-use super::drivers::{self, Context, Gpu};
+use super::drivers::{self, Context};
+use super::fault_of;
 use super::runtime::Runtime;
 use crate::base::settings::GpuDirect;
+use crate::base::sync::RwLock;
 use crate::base::{Error, Result, elf};
 use crate::debug;
-use crate::link::Transport;
-use crate::mpi::{GpuAware, Mpi, Received, Request};
-use std::cell::Cell;
+use crate::device_main::backend::{CopyByMpi, FIRST_COPY};
+use crate::link::{Peer, Span, Transport};
+use crate::mpi::{GpuAware, Mpi, Received, Request, TAG_BULK};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,54 +26,76 @@ const TRIED: u64 = 1 << 20;
 pub(crate) struct Direct {
     wanted: GpuDirect,
     aware: GpuAware,
-    /// Once MPI is to access that memory.
-    context: Arc<OnceLock<Context>>,
+    /// This rank.
+    rank: usize,
+    access: Arc<Access>,
+    /// Why it does not. A copy that failed is not tried again: MPI may still use its memory.
+    given_up: OnceLock<Error>,
+}
+
+/// What the transport knows of the accelerator.
+#[derive(Default)]
+struct Access {
+    /// Its context and its name, once MPI is to access the memory.
+    accelerator: OnceLock<(Context, String)>,
+    memory: RwLock<Range<u64>>,
     works: AtomicBool,
 }
 
 impl Direct {
     /// For a user who wants this; and the transport of the device. No other thread may call MPI.
     pub fn over(mpi: Mpi, wanted: GpuDirect) -> (Direct, Box<dyn Transport>) {
-        let (context, works) = Default::default();
-        if wanted == GpuDirect::Off {
-            return (Direct { wanted, aware: GpuAware::default(), context, works }, Box::new(mpi));
-        }
-        let transport = Attached { mpi, context: Arc::clone(&context) };
-        (Direct { wanted, aware: GpuAware::ask(), context, works }, Box::new(transport))
+        let (rank, access) = (mpi.rank, Arc::<Access>::default());
+        let (aware, transport): (_, Box<dyn Transport>) = match wanted {
+            GpuDirect::Off => (GpuAware::default(), Box::new(mpi)),
+            GpuDirect::Auto | GpuDirect::On => {
+                (GpuAware::ask(), Box::new(Attached { mpi, access: Arc::clone(&access), pending: Vec::new() }))
+            }
+        };
+        (Direct { wanted, aware, rank, access, given_up: OnceLock::new() }, transport)
     }
 
     #[inline]
     pub fn works(&self) -> bool {
-        self.works.load(Ordering::Relaxed)
+        self.access.works.load(Ordering::Relaxed)
     }
 
-    /// Tries it with an arena; `copy` has MPI copy bytes to the first address from the second one.
-    pub(super) fn settle(
-        &self,
-        runtime: &Runtime,
-        arena: Range<u64>,
-        copy: &dyn Fn(u64, u64, usize) -> Result<()>,
-    ) -> Result<bool> {
+    /// Tries it with an arena.
+    pub(super) fn settle(&self, runtime: &Runtime, arena: Range<u64>, copy: CopyByMpi<'_>) -> Result<bool> {
         if self.wanted == GpuDirect::Off {
             return Ok(false);
         }
-        let tried = self.prepare(&runtime.gpu).and_then(|()| verify(runtime, arena, copy));
-        self.works.store(tried.is_ok(), Ordering::Relaxed);
+        *self.access.memory.write() = arena.clone();
+        let tried = match self.given_up.get() {
+            Some(e) => Err(e.clone()),
+            None => match self.prepare(runtime) {
+                Ok(()) => self.verify(runtime, arena, copy)?,
+                Err(e) => Err(e),
+            },
+        };
+        self.access.works.store(tried.is_ok(), Ordering::Relaxed);
         match tried {
             Ok(()) => debug!("large copies: by MPI, from and to the accelerator's memory"),
-            Err(e) if self.wanted == GpuDirect::On => {
-                return Err(e.context(format_args!("OMPTARGET_MPI_GPU_DIRECT=on, but for {}", runtime.name())));
+            Err(e) => {
+                let e = self.given_up.get_or_init(|| e);
+                if self.wanted == GpuDirect::On {
+                    let what = format_args!("OMPTARGET_MPI_GPU_DIRECT=on, but for {}", runtime.name());
+                    return Err(e.clone().context(what));
+                }
+                debug!("large copies: through buffers; {e}");
             }
-            Err(e) => debug!("large copies: through buffers; {e}"),
         }
         Ok(self.works())
     }
 
     /// Sees to it that MPI may be asked for copies of this accelerator's memory.
-    fn prepare(&self, gpu: &Gpu) -> Result<()> {
+    fn prepare(&self, runtime: &Runtime) -> Result<()> {
+        let gpu = &runtime.gpu;
         let (is_aware, name) = match gpu.target.machine {
             elf::CUDA => (self.aware.cuda, "CUDA"),
-            elf::AMDGPU => (self.aware.rocm, "ROCm"),
+            elf::AMDGPU if self.wanted == GpuDirect::On => (self.aware.rocm, "ROCm"),
+            // Open MPI asks HIP about addresses, which may not know memory that libomptarget has from HSA.
+            elf::AMDGPU => return Err(Error::new("with AMD's accelerators that takes OMPTARGET_MPI_GPU_DIRECT=on")),
             _ => return Err(Error::new("MPI is asked for its support of CUDA and ROCm only")),
         };
         if !is_aware {
@@ -80,86 +104,136 @@ impl Direct {
             )));
         }
         let context = drivers::context(gpu).ok_or_else(|| Error::new("the driver gives no context"))?;
-        self.context.get_or_init(|| context);
+        self.access.accelerator.get_or_init(|| (context, runtime.name()));
         Ok(())
     }
-}
 
-/// Copies from the arena and to it by MPI, and compares the contents with what libomptarget writes and reads there.
-fn verify(runtime: &Runtime, arena: Range<u64>, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<()> {
-    let len = TRIED.min(arena.end - arena.start) as usize;
-    let pattern = |factor: usize| (0..len).map(|i| (i / 7 * factor + i) as u8).collect::<Vec<u8>>();
-    for (factor, is_read) in [(3, true), (5, false)] {
-        let (sent, mut received) = (pattern(factor), vec![0u8; len]);
-        let to = received.as_mut_ptr();
-        // SAFETY: both buffers have this length, and so has the arena.
-        unsafe {
-            if is_read {
-                runtime.write(arena.start, sent.as_ptr(), len)?;
-                copy(to as u64, arena.start, len)?;
-            } else {
-                copy(arena.start, sent.as_ptr() as u64, len)?;
-                runtime.read(to, arena.start, len)?;
+    /// Copies from the arena and to it by MPI, and compares the contents with what libomptarget writes and reads there: the
+    /// inner result. Fails if MPI may write to the arena later.
+    fn verify(&self, runtime: &Runtime, arena: Range<u64>, copy: CopyByMpi<'_>) -> Result<Result<()>> {
+        let len = TRIED.min(arena.end - arena.start) as usize;
+        let pattern = |factor: usize| (0..len).map(|i| (i / 7 * factor + i) as u8).collect::<Vec<u8>>();
+        for (factor, is_read) in [(3, true), (5, false)] {
+            let direction = if is_read { "from" } else { "to" };
+            let (mut sent, mut received) = (pattern(factor), vec![0u8; len]);
+            let there = arena.start as *mut u8;
+            let (to, from) = match is_read {
+                true => (received.as_mut_ptr(), there),
+                false => (there, sent.as_mut_ptr()),
+            };
+            let me = Peer { rank: self.rank, tag: TAG_BULK }.nth(usize::from(is_read));
+            if is_read
+                // SAFETY: the buffer has this length, and so has the arena.
+                && let Err(e) = unsafe { runtime.write(arena.start, sent.as_ptr(), len) }
+            {
+                return Ok(Err(e));
+            }
+            // SAFETY: as above. The buffers are freed only if MPI is done with them. After an error it does not go on with the
+            // arena; if it may still write there, the device gets no memory.
+            let copied = unsafe { copy(me, Span::new(to, len), Span::new(from, len)) };
+            if !matches!(copied, Ok(true)) {
+                std::mem::forget((sent, received));
+                let late = || {
+                    Error::new(format!(
+                        "MPI has not made a first copy {direction} the accelerator's memory within {} s",
+                        FIRST_COPY.as_secs()
+                    ))
+                };
+                return match copied {
+                    Err(e) => Ok(Err(e)),
+                    Ok(_) if is_read => Ok(Err(late())),
+                    Ok(_) => Err(late().context("OMPTARGET_MPI_GPU_DIRECT=off is needed here")),
+                };
+            }
+            if !is_read
+                // SAFETY: as above.
+                && let Err(e) = unsafe { runtime.read(received.as_mut_ptr(), arena.start, len) }
+            {
+                return Ok(Err(e));
+            }
+            if sent != received {
+                return Ok(Err(Error::new(format!(
+                    "a first copy by MPI {direction} the accelerator's memory had other contents"
+                ))));
             }
         }
-        if sent != received {
-            let direction = if is_read { "from" } else { "to" };
-            return Err(Error::new(format!(
-                "a first copy by MPI {direction} the accelerator's memory had other contents"
-            )));
-        }
+        Ok(Ok(()))
     }
-    Ok(())
 }
 
-thread_local! {
-    /// The accelerator's context is current in the calling thread.
-    static IS_ATTACHED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// MPI, each call of which has the accelerator's context current in its thread.
+/// MPI, with the accelerator's context current in the thread of each call that moves data or makes progress: libomptarget
+/// changes it in the same threads.
 struct Attached {
     mpi: Mpi,
-    context: Arc<OnceLock<Context>>,
+    access: Arc<Access>,
+    /// The requests for the accelerator's memory.
+    pending: Vec<u64>,
 }
 
 impl Attached {
-    #[inline]
-    fn mpi(&mut self) -> &mut Mpi {
-        if let Some(context) = self.context.get()
-            && !IS_ATTACHED.replace(true)
-        {
-            context.make_current();
+    /// Makes the context current in this thread, if there is one.
+    fn attach(&self) -> Result<()> {
+        self.access.accelerator.get().map_or(Ok(()), |(context, _)| context.make_current())
+    }
+
+    /// Starts a request for the memory at an address. Only the accelerator's needs the context.
+    fn start(&mut self, at: *const u8, start: impl FnOnce(&mut Mpi) -> Result<Request>) -> Result<Request> {
+        let attached = self.attach();
+        let is_direct = self.access.memory.read().contains(&(at as u64));
+        let started = if is_direct { attached } else { Ok(()) }.and_then(|()| start(&mut self.mpi));
+        let request = started.map_err(|e| self.explained(e))?;
+        if is_direct {
+            self.pending.push(request.0);
         }
-        &mut self.mpi
+        Ok(request)
+    }
+
+    /// A fault of the accelerator, which MPI notices too, explains its error.
+    #[cold]
+    fn explained(&self, e: Error) -> Error {
+        let accelerator = self.access.accelerator.get().map(|(_, name)| name.clone());
+        match fault_of(|| accelerator) {
+            Some(fault) => Error::new(fault.failure.text.clone()),
+            None if self.access.works.load(Ordering::Relaxed) => e.context(
+                "MPI accesses the accelerator's memory, which may be the cause (without that: OMPTARGET_MPI_GPU_DIRECT=off)",
+            ),
+            None => e,
+        }
     }
 }
 
 impl Transport for Attached {
     unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         // SAFETY: the caller's promise.
-        unsafe { self.mpi().send(to, tag, data, len) }
+        self.start(data, |mpi| unsafe { mpi.send(to, tag, data, len) })
     }
     unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
         // SAFETY: the caller's promise.
-        unsafe { self.mpi().receive(from, tag, data, len) }
+        self.start(data, |mpi| unsafe { mpi.receive(from, tag, data, len) })
     }
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        let attached = self.attach();
+        let place = self.pending.iter().position(|pending| *pending == request.0);
+        let attached = if place.is_some() { attached } else { Ok(()) };
         // SAFETY: the caller's promise.
-        unsafe { self.mpi().test(request) }
-    }
-    unsafe fn copy(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.mpi().copy(to, from, len) }
+        let tested = attached.and_then(|()| unsafe { self.mpi.test(request) });
+        if !matches!(tested, Ok(None))
+            && let Some(place) = place
+        {
+            self.pending.swap_remove(place);
+        }
+        tested.map_err(|e| self.explained(e))
     }
     unsafe fn cancel(&mut self, request: Request) {
         // SAFETY: the caller's promise.
-        unsafe { self.mpi().cancel(request) };
+        unsafe { self.mpi.cancel(request) };
     }
     fn finish(&mut self) {
-        self.mpi().finish();
+        // MPI may release what it has for the accelerator. Without the context it fails to, and the process exits anyway.
+        let _ = self.attach();
+        self.mpi.finish();
     }
     fn abort(&mut self, code: i32) -> ! {
-        self.mpi().abort(code)
+        self.mpi.abort(code)
     }
 }

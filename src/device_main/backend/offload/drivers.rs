@@ -2,8 +2,8 @@
 //! The accelerators that drivers show to this process. Their libraries are those that libomptarget's plugins use, opened at
 //! run time.
 
-use crate::base::elf;
 use crate::base::target::Target;
+use crate::base::{Error, Result, elf};
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -185,10 +185,12 @@ driver! { CudaContext {
 pub(super) struct Context(Option<(CudaContext, usize)>);
 
 impl Context {
-    pub fn make_current(&self) {
-        if let Some((driver, context)) = &self.0 {
-            // SAFETY: the context exists. If this fails, so will the calls that need it.
-            unsafe { (driver.set)(*context as *mut c_void) };
+    pub fn make_current(&self) -> Result<()> {
+        let Some((driver, context)) = &self.0 else { return Ok(()) };
+        // SAFETY: the context was retained, and is not released.
+        match unsafe { (driver.set)(*context as *mut c_void) } {
+            0 => Ok(()),
+            code => Err(Error::new(format!("the driver's context can't be used (cuCtxSetCurrent: error {code})"))),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) mod said;
 pub(crate) mod visible;
 
 use super::cpu::{crash, image};
-use super::{Accelerator, Backend, Copies, Entry, Fault, Launch, Wish};
+use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Fault, Launch, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::target::{Target, is_bitcode};
@@ -206,9 +206,11 @@ impl Accelerator for Offload {
         Ok(arena.range.clone())
     }
 
-    fn try_direct(&self, copy: &dyn Fn(u64, u64, usize) -> Result<()>) -> Result<bool> {
+    fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool> {
         let arena = self.loaded.read().arena.clone();
-        self.direct.settle(self.runtime()?, arena, copy)
+        let is_direct = self.direct.settle(self.runtime()?, arena, copy)?;
+        self.board.set_direct(is_direct);
+        Ok(is_direct)
     }
 
     fn description(&self) -> String {
@@ -242,9 +244,10 @@ impl Backend for Offload {
     /// An accelerator's memory is in use or free; no part of a block can be given back.
     fn discard(&self, _: u64, _: u64) {}
 
-    /// Only the arena: not every MPI accesses the globals of images.
+    /// Only the arena: not every MPI accesses the globals of images. Nothing after a fault, which may have taken the context
+    /// along.
     fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
-        let is_direct = self.direct.works() && self.loaded.read().is_in_arena(at, len);
+        let is_direct = self.direct.works() && crash::fault().is_none() && self.loaded.read().is_in_arena(at, len);
         is_direct.then_some(at as *mut u8)
     }
 
@@ -378,28 +381,33 @@ impl Backend for Offload {
 
     const LOADS_AS: u64 = RUNTIME_CODE;
 
-    /// With the accelerator, and what libomptarget has printed, which ends the process itself if something fails.
     fn fault(&self) -> Option<Fault> {
-        static FAILURE: OnceLock<Failure> = OnceLock::new();
-        let fault = crash::fault()?;
-        let failure = FAILURE.get_or_init(|| {
-            let (mut failure, said) = (fault.failure.clone(), said::lately());
-            if let Some(runtime) = self.runtime.get() {
-                failure.text = format!("{}: {}", runtime.name(), failure.text);
-            }
-            if !said.is_empty() {
-                failure.text += &said;
-                // What the host knows about an address would follow libomptarget's words.
-                failure.address = 0;
-            }
-            failure
-        });
-        Some(Fault { failure, ..fault })
+        fault_of(|| self.runtime.get().map(Runtime::name))
     }
 
     fn fault_reported(&self) {
         crash::reported();
     }
+}
+
+/// The first fault, with the accelerator's name, and what libomptarget has printed, which ends the process itself if something
+/// fails.
+fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
+    static FAILURE: OnceLock<Failure> = OnceLock::new();
+    let fault = crash::fault()?;
+    let failure = FAILURE.get_or_init(|| {
+        let (mut failure, said) = (fault.failure.clone(), said::lately());
+        if let Some(name) = accelerator() {
+            failure.text = format!("{name}: {}", failure.text);
+        }
+        if !said.is_empty() {
+            failure.text += &said;
+            // What the host knows about an address would follow libomptarget's words.
+            failure.address = 0;
+        }
+        failure
+    });
+    Some(Fault { failure, ..fault })
 }
 
 /// Registers an image under new keys, has the accelerator load it, and finds its globals.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0 and with STANDIN_MEMORY bytes. What
-// is free of that is one number for all of them, and follows from the stand-in's STANDIN_COUNTS.
+// is free of that is one number for all of them, and follows from the stand-in's STANDIN_COUNTS. With STANDIN_UNUSABLE their
+// contexts can't be made current.
 
 #include <stddef.h>
 #include <stdio.h>
@@ -76,6 +77,8 @@ int cuCtxPopCurrent_v2(void **context) {
 }
 
 int cuCtxSetCurrent(void *context) {
+  if (getenv("STANDIN_UNUSABLE"))
+    return 201;
   current = context;
   return 0;
 }

@@ -2,6 +2,7 @@
 //! Unit tests of `src/device_main/supervisor.rs`.
 
 use super::*;
+use crate::device_main::crash_board::MPI_CODE;
 use std::sync::atomic::Ordering;
 
 const EXITED: fn(c_int) -> c_int = |code| code << 8;
@@ -23,6 +24,21 @@ fn the_end_of_a_device_is_reported_with_what_ran() {
     ends(libc::SIGKILL, ", while kernel main, line 12 ran");
     board.kernel(3).store(0x20, Ordering::Relaxed);
     ends(EXITED(0), "status 0 (something there called _exit), while kernels main, line 12; at 0x20 ran");
+    board.set_direct(true);
+    ends(
+        libc::SIGSEGV,
+        "at 0x20 ran; MPI accesses the accelerator's memory, which may be the cause (without that: OMPTARGET_MPI_GPU_DIRECT=off)",
+    );
+    ends(libc::SIGKILL, "at 0x20 ran");
+    board.kernel(4).store(MPI_CODE, Ordering::Relaxed);
+    board.set_direct(false);
+    for status in [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, EXITED(1)] {
+        ends(
+            status,
+            ", while MPI made its first copy from or to the accelerator's memory, which it says it can (without that: OMPTARGET_MPI_GPU_DIRECT=off)",
+        );
+    }
+    ends(libc::SIGKILL, "at 0x20 ran");
     board.end();
     assert_eq!(of(EXITED(0)), None);
 }
