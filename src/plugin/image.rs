@@ -112,7 +112,7 @@ impl Images {
             Some(file) => self.place(&queue, id, file),
             None => self.register(&queue, id, entries),
         };
-        self.queues.note_wait(&queue, (since, tracing.stamp()), false);
+        self.queues.note_wait(&queue, (since, tracing.stamp()), true, false);
         self.queues.release(queue);
         let loaded = Loaded { is_quiet, ..loaded? };
         let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;

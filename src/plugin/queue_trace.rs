@@ -58,8 +58,9 @@ pub(crate) enum What {
     Load,
     /// Not a request: this message contains the requests since the last such note.
     Sent(u64),
-    /// Wait, until `end` (in ticks), for everything that was sent up to message `seq`.
-    Wait { end: u64, seq: u64 },
+    /// Wait, until `end` (in ticks), for everything that was sent up to message `seq`, or until the program could reuse
+    /// its memory: then no reply ended it.
+    Wait { end: u64, seq: u64, by_reply: bool },
 }
 
 /// The notes of one queue.
@@ -87,8 +88,15 @@ impl QueueTrace {
         }
     }
 
-    /// Notes a wait for message `seq`, the queue's last one; `counts` if the program requested it.
-    pub(crate) fn waited(&mut self, (at, end): (u64, u64), seq: u64, counts: bool, tracing: &Tracing) {
+    /// Notes a wait for message `seq`, the queue's last one, which its reply has ended or not; `counts` if the program
+    /// requested it.
+    pub(crate) fn waited(
+        &mut self,
+        (at, end): (u64, u64),
+        (seq, by_reply): (u64, bool),
+        counts: bool,
+        tracing: &Tracing,
+    ) {
         // The queue may have sent nothing since the last wait.
         if seq == 0 || std::mem::replace(&mut self.waited_for, seq) == seq {
             return;
@@ -97,7 +105,7 @@ impl QueueTrace {
             self.waits.add(Sum { count: 1, bytes: 0, time: end.saturating_sub(at) });
         }
         if tracing.trace {
-            self.notes.push(Note { at, what: What::Wait { end, seq } });
+            self.notes.push(Note { at, what: What::Wait { end, seq, by_reply } });
         }
     }
 

@@ -175,12 +175,13 @@ impl Queues {
         let sent = self.flush_and_look(queue);
         // Read the clock after sending: the device is already at work.
         let since = self.engine.tracing().on.then(clock::now);
+        let by_reply = !matches!(sent, Ok(Some(_)));
         let waited = sent.and_then(|unawaited| match unawaited {
             Some(last) => self.engine.leave_unawaited(queue, last),
             None => self.engine.wait(queue).inspect(|()| queue.copy_deferred(&mut queue.open())),
         });
         if let Some(since) = since {
-            self.note_wait(queue, (since, clock::now()), true);
+            self.note_wait(queue, (since, clock::now()), by_reply, true);
         }
         waited
     }
@@ -208,7 +209,7 @@ impl Queues {
         }
         if self.engine.tracing().on {
             let now = clock::now();
-            self.note_wait(queue, (now, now), true);
+            self.note_wait(queue, (now, now), unawaited.is_none(), true);
         }
         self.conclude(queue.clone(), Ok(())).map(|()| true)
     }
@@ -216,9 +217,9 @@ impl Queues {
     /// Adds a wait for a queue to the trace; it counts if the program requested it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_wait(&self, queue: &Queue, time: (u64, u64), counts: bool) {
+    pub(crate) fn note_wait(&self, queue: &Queue, time: (u64, u64), by_reply: bool, counts: bool) {
         let open = &mut *queue.open();
-        open.trace.waited(time, open.last, counts, self.engine.tracing());
+        open.trace.waited(time, (open.last, by_reply), counts, self.engine.tracing());
     }
 
     fn conclude(&self, queue: Arc<Queue>, waited: Result<()>) -> Result<()> {

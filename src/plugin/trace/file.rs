@@ -153,9 +153,11 @@ impl<'a> Picture<'a> {
                         ends.sent.insert(seq, self.slices.len() - 1);
                         continue;
                     }
-                    What::Wait { end, seq } => {
+                    What::Wait { end, seq, by_reply } => {
                         (slice.end, slice.cat) = (time(end), "wait");
-                        ends.waited.insert(seq, self.slices.len());
+                        if by_reply {
+                            ends.waited.insert(seq, self.slices.len());
+                        }
                         ends.waits.entry(queue).or_default().push((seq, self.slices.len()));
                     }
                 }

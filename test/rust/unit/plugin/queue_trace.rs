@@ -19,17 +19,17 @@ fn only_messages_with_something_in_them_are_noted() {
     trace.asked(5, What::Submit(4));
     trace.sent(2);
     trace.sent(3);
-    trace.waited((6, 9), 3, false, &ALL);
+    trace.waited((6, 9), (3, true), false, &ALL);
     trace.sent(4);
     let all: Vec<What> = trace.notes.iter().map(|n| n.what).collect();
-    assert_eq!(all, [What::Submit(4), What::Sent(2), What::Wait { end: 9, seq: 3 }]);
+    assert_eq!(all, [What::Submit(4), What::Sent(2), What::Wait { end: 9, seq: 3, by_reply: true }]);
 }
 
 #[test]
 fn a_device_keeps_a_limited_number_and_counts_the_others() {
     let mut device = DeviceTrace::default();
     let mut trace = trace_of(&[What::Submit(1); 6]);
-    trace.waited((10, 30), 1, true, &Tracing { trace: false, ..ALL });
+    trace.waited((10, 30), (1, true), true, &Tracing { trace: false, ..ALL });
     device.take(3, &mut trace, 8);
     assert!(trace.notes.is_empty());
     device.take(4, &mut trace_of(&[What::Submit(2); 6]), 8);
