@@ -156,6 +156,7 @@ settings! {
         values: seconds(),
         default: Value("0"),
         meaning: "Limits the time that a kernel may run; `0` sets no limit. \
+            Sending home what it has changed in the program's memory does not count. \
             A kernel that exceeds the limit counts as crashed, and its device is lost.",
     }
     HEARTBEAT heartbeat: Duration, read by Program, Device, Launcher {

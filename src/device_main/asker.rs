@@ -56,6 +56,23 @@ pub(super) enum Answer {
     Refused(String),
 }
 
+/// A piece of an answer, in its turn.
+struct Incoming {
+    at: u64,
+    same: u64,
+    /// None while they are under way as bulk data.
+    bytes: Option<Vec<u8>>,
+    /// They are bulk data.
+    is_staged: bool,
+}
+
+impl Incoming {
+    /// Where its bytes belong. Of a damaged answer any address will do: the reader finds that nobody has asked for it.
+    fn behind(&self) -> u64 {
+        self.at.saturating_add(self.same)
+    }
+}
+
 /// Asks the program on behalf of one thread.
 pub(super) struct Asker<'a> {
     pub host: &'a Host,
@@ -107,18 +124,18 @@ impl Asker<'_> {
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<()> {
         self.send(|message| reply::fetch(message, at, len, known));
-        // In their order; of those without bytes, bulk data is under way.
-        let mut pieces: VecDeque<(u64, u64, Option<Vec<u8>>)> = VecDeque::new();
+        let mut pieces: VecDeque<Incoming> = VecDeque::new();
         let (mut result, mut is_last) = (Ok(()), false);
         while !is_last || !pieces.is_empty() {
             match self.wait() {
                 Answer::Pages { at, same, bytes, more } => {
-                    pieces.push_back((at, same, Some(bytes)));
+                    pieces.push_back(Incoming { at, same, bytes: Some(bytes), is_staged: false });
                     is_last = !more;
                 }
                 Answer::PagesAside { at, same, len, more } => {
-                    pieces.push_back((at, same, None));
-                    self.receive(at + same, len);
+                    let piece = Incoming { at, same, bytes: None, is_staged: true };
+                    self.receive(piece.behind(), len);
+                    pieces.push_back(piece);
                     is_last = !more;
                 }
                 Answer::Arrived { at: arrived, bytes } => {
@@ -126,20 +143,26 @@ impl Asker<'_> {
                         result = Err(e);
                         Vec::new()
                     });
-                    let awaited = pieces.iter_mut().find(|(at, same, bytes)| bytes.is_none() && at + same == arrived);
+                    let awaited = pieces.iter_mut().find(|piece| piece.bytes.is_none() && piece.behind() == arrived);
                     if let Some(awaited) = awaited {
-                        awaited.2 = Some(bytes);
+                        awaited.bytes = Some(bytes);
                     }
                 }
-                other => return Err(other.error()),
+                // The bulk data that is under way still arrives: no later request may take it for its own.
+                other => {
+                    result = result.and(Err(other.error()));
+                    is_last = true;
+                }
             }
-            while pieces.front().is_some_and(|(_, _, bytes)| bytes.is_some())
-                && let Some((at, same, bytes)) = pieces.pop_front()
+            while pieces.front().is_some_and(|piece| piece.bytes.is_some())
+                && let Some(Incoming { at, same, bytes, is_staged }) = pieces.pop_front()
             {
                 let bytes = bytes.unwrap_or_default();
                 // After an error the rest of the answer must be taken too.
                 result = result.and_then(|()| piece(Piece { at, same, bytes: &bytes }));
-                self.staging.give(bytes);
+                if is_staged {
+                    self.staging.give(bytes);
+                }
             }
         }
         result
@@ -190,18 +213,29 @@ impl Asker<'_> {
         let Some(piece) = memory_piece(self.host.link().fragment()) else {
             return Ok(std::iter::once(at..end).collect());
         };
-        let (mut others, mut result, mut unanswered) = (Vec::new(), Ok(()), 0);
-        let pieces = new.chunks(piece).zip(old.chunks(piece));
-        for (at, (new, old)) in (at..).step_by(piece).zip(pieces) {
-            self.send_piece(seq, at, new, old);
-            unanswered += 1;
-            if unanswered == MEMORY_AHEAD {
-                result = result.and(self.wait_for_merge(end, &mut others));
-                unanswered -= 1;
+        let (mut others, mut result) = (Vec::new(), Ok(()));
+        let (mut rest, mut unanswered) = (at..end, VecDeque::new());
+        while !rest.is_empty() || !unanswered.is_empty() {
+            if !rest.is_empty() && unanswered.len() < MEMORY_AHEAD {
+                let sent = rest.start..end.min(rest.start + piece as u64);
+                let bytes = (sent.start - at) as usize..(sent.end - at) as usize;
+                self.send_piece(seq, sent.start, &new[bytes.clone()], &old[bytes]);
+                rest.start = sent.end;
+                unanswered.push_back(sent);
+                continue;
+            }
+            match self.wait_for_merge(&mut unanswered) {
+                Ok((all, refused)) => {
+                    if refused.len() == all {
+                        // The program has other bytes behind these too, probably.
+                        others.extend(Some(std::mem::replace(&mut rest, end..end)).filter(|rest| !rest.is_empty()));
+                    }
+                    others.extend(refused);
+                }
+                // The answers to what was sent are still taken.
+                Err(e) => (result, rest) = (result.and(Err(e)), end..end),
             }
         }
-        // After an error, too.
-        (0..unanswered).for_each(|_| result = result.clone().and(self.wait_for_merge(end, &mut others)));
         result.map(|()| others)
     }
 
@@ -216,16 +250,26 @@ impl Asker<'_> {
         self.host.require(self.host.link().send_bulk(self.memory_of_program(), span, Completion::Sent(bytes)));
     }
 
-    /// Waits until the program has taken over a piece of a range that ends at `end`, and notes the blocks that it has not.
-    fn wait_for_merge(&self, end: u64, others: &mut Vec<Range<u64>>) -> Result<()> {
-        let (at, bits) = match self.wait() {
-            Answer::Merged { at, others } => (at, others),
-            other => return Err(other.error()),
+    /// Waits until the program has taken over one of these pieces, which is removed. Returns how many blocks that has, and
+    /// those that the program has not taken over.
+    fn wait_for_merge(&self, unanswered: &mut VecDeque<Range<u64>>) -> Result<(usize, Vec<Range<u64>>)> {
+        let answer = self.wait();
+        let place = match answer {
+            Answer::Merged { at, .. } => unanswered.iter().position(|piece| piece.start == at),
+            _ => None,
         };
-        let is_other = |i: &u64| bits & 1 << i != 0;
-        let block = |i| at + i * BLOCK as u64..end.min(at + (i + 1) * BLOCK as u64);
-        others.extend((0..u64::from(u64::BITS)).filter(is_other).map(block));
-        Ok(())
+        // Each answer is one to a piece, also if it makes no sense.
+        let Some(piece) = unanswered.remove(place.unwrap_or(0)) else { return Err(answer.error()) };
+        let blocks = (piece.end - piece.start).div_ceil(BLOCK as u64) as u32;
+        match answer {
+            Answer::Merged { others, .. } if place.is_some() && others.checked_shr(blocks).unwrap_or(0) == 0 => {
+                let starts = (piece.start..piece.end).step_by(BLOCK).enumerate();
+                let refused = starts.filter(|(i, _)| others & 1 << i != 0);
+                let refused = refused.map(|(_, at)| at..piece.end.min(at + BLOCK as u64)).collect();
+                Ok((blocks as usize, refused))
+            }
+            other => Err(other.error()),
+        }
     }
 }
 

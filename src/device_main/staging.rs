@@ -4,12 +4,12 @@
 //! A message whose turn it is gets a buffer in any case, or two devices that copy to each other could wait for ever. Only
 //! as many as [`STAGED_AHEAD`] are in use for other messages.
 
-use crate::base::limits::{INLINE_MAX, STAGED, STAGED_AHEAD};
+use crate::base::limits::{INLINE_MAX, MEMORY_AHEAD, STAGED, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most buffers that are kept.
-const KEPT: usize = STAGED_AHEAD + 2;
+/// Most buffers that are kept. No more than were in use at once: pieces of the program's memory are many.
+const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { STAGED_AHEAD + 2 };
 
 #[derive(Default)]
 pub(super) struct Staging {

@@ -87,7 +87,9 @@ pub struct Peer {
     /// The other rank.
     pub rank: usize,
     /// No other transfer between the same two ranks uses this tag at the same time: each end posts its pieces
-    /// without knowing the other end's order.
+    /// without knowing the other end's order. Except transfers of one piece each ([`Link::fragment`]) in one direction, if
+    /// both ends submit them in the same order, one after the other: they begin in the order of submission, and so the
+    /// transport matches them.
     pub tag: u32,
 }
 

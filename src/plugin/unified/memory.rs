@@ -22,7 +22,7 @@ const MESSAGES: usize = PIECE / PAGE * BLOCK;
 /// Sends a range that begins with a page, or what there is from its start on.
 pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<()> {
     let aside = post.0.piece_len();
-    let mut answer = Answer { post, aside, at: range.start, same: 0, bytes: Vec::new() };
+    let mut answer = Answer { post, aside, at: range.start, end: range.end, same: 0, bytes: Vec::new() };
     let (mut at, next) = (range.start, known.take()?);
     let mut parts = Parts { next, rest: known };
     while at < range.end {
@@ -65,6 +65,8 @@ struct Answer<'a> {
     /// Bytes of a piece of bulk data, if there may be such.
     aside: Option<usize>,
     at: u64,
+    /// Where all of the answer ends, or before.
+    end: u64,
     same: u64,
     bytes: Vec<u8>,
 }
@@ -77,7 +79,7 @@ impl Answer<'_> {
             self.flush(true)?;
         }
         let start = self.bytes.len();
-        self.bytes.reserve_exact(most - start);
+        self.bytes.reserve_exact(most.min(start + (self.end - at) as usize) - start);
         // SAFETY: there is room for this many bytes.
         let n = unsafe { node::read_any(at, self.bytes.as_mut_ptr().add(start), wanted) };
         let n = usize::try_from(n).map_or(0, |n| n / PAGE * PAGE);

@@ -237,10 +237,12 @@ impl Unified {
                     memory::send((post, port), at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
+                    ports[port].alive()?;
                     self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
                     post.command(port, Command::Taken)
                 }
                 Request::Merge { seq, at, new, old } => {
+                    ports[port].alive()?;
                     let others = self.merge_known((ports, say), (port, seq), (at, &new?), Digests(&old));
                     post.command(port, Command::Merged { at, others })
                 }

@@ -188,6 +188,8 @@ impl Backend for Cpu {
         let slot = crash::own_slot();
         self.unified.begin(slot)?;
         kernels::run(launch.kernel, launch.args, launch.array);
+        // The rest takes as long as the link does.
+        crash::end_timer(slot);
         self.unified.end(slot, launch.message)
     }
 

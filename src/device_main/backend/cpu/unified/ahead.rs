@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// Bytes that are handled around an address that is in no order.
 pub(super) const LEAST: u64 = 64 << 10;
-/// Up to this many bytes, the next time four times as many are handled, then twice as many: a round trip to another node may
-/// take as long as so much.
+/// Up to this many bytes of another node, the next time four times as many are handled, then twice as many: a round trip
+/// may take as long as so much.
 const SOON: u64 = 4 << 20;
 /// Most bytes that are handled at once.
 const MOST: u64 = 64 << 20;
@@ -37,12 +37,13 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// What to handle together with this page, and what was handled before it, if it continues that.
-    pub fn around(&self, page: u64) -> (Range<u64>, Option<Before>) {
+    /// What to handle together with this page, and what was handled before it, if it continues that. The program `is_near`
+    /// if it is on the same node.
+    pub fn around(&self, page: u64, is_near: bool) -> (Range<u64>, Option<Before>) {
         match self.streams.iter().find(|s| s.follows(page)) {
             Some(&Stream { next, len, is_other }) => {
                 let range = next - len..next;
-                let times = if len < SOON { 4 } else { 2 };
+                let times = if len < SOON && !is_near { 4 } else { 2 };
                 (page..page.saturating_add((times * len).clamp(LEAST, MOST)), Some(Before { range, is_other }))
             }
             None => (page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST, None),

@@ -123,13 +123,15 @@ impl Unified {
         let mut pages = self.pages.lock();
         if let Some(all) = &mut *pages {
             let is_last = self.running.load(Ordering::SeqCst) == 1;
-            match all.send_changes(&**self.home()?, seq, is_last)? {
-                0 => {}
-                bytes => self.log.add(slot, Kind::Change, begin, bytes),
+            let sent = all.send_changes(&**self.home()?, seq, is_last);
+            if let Ok(bytes @ 1..) = sent {
+                self.log.add(slot, Kind::Change, begin, bytes);
             }
+            // After an error too: what the program has not taken over is no memory of it.
             if is_last {
                 self.forget(&mut pages);
             }
+            sent?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
 use crate::sys::mapping::{self, Prepared};
 use crate::wire::MESSAGE_MAX;
+use crate::wire::command::SharedFile;
 use crate::wire::reply::Changes;
 use std::fs::File;
 use std::ops::Range;
@@ -67,7 +68,7 @@ impl Pages {
             let is_there = mapping::is_mapped(&(page..page + PAGE));
             return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
         }
-        let (range, before) = self.ahead.around(page);
+        let (range, before) = self.ahead.around(page, self.source.is_near());
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
         let wanted = self.mapped.gap(page, &range);
@@ -152,8 +153,18 @@ impl Pages {
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
     /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
     pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<u64> {
-        let mut copy = Vec::new();
         let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false, bytes: 0 };
+        let result = self.push_changes(&mut outgoing, last);
+        // After an error too: what was pushed may count as fetched by now.
+        outgoing.flush();
+        if outgoing.has_sent {
+            self.source.come_after_messages();
+        }
+        result.map(|()| outgoing.bytes)
+    }
+
+    fn push_changes(&mut self, outgoing: &mut Outgoing<'_>, last: bool) -> Result<()> {
+        let mut copy = Vec::new();
         for written in self.written()? {
             let at = written.start;
             let old = self.fetched.view(&written, !self.source.is_near())?;
@@ -164,22 +175,18 @@ impl Pages {
                 copy.extend_from_slice(now);
                 now = &copy;
             }
-            let is_large = self.source.is_near() && is_change_of(LARGE, now, &old);
-            if !is_large || !home.offer_changes(seq, at, now, self.fetched.to_offer())? {
-                outgoing.push_range(at, now, &old)?;
-            } else {
-                outgoing.bytes += now.len() as u64;
+            match self.source.is_near() {
+                // Too little for a part with much change, which comparing again would look for.
+                true if !is_change_of(LARGE, now, &old) => outgoing.push_words(at, now, &old, 0..now.len()),
+                true if outgoing.offer(at, now, self.fetched.to_offer())? => {}
+                _ => outgoing.push_range(at, now, &old)?,
             }
             // The last region's changes are kept as the program has them now.
             if !last || !self.source.is_near() {
                 self.fetched.write(at, now)?;
             }
         }
-        outgoing.flush();
-        if outgoing.has_sent {
-            self.source.come_after_messages();
-        }
-        Ok(outgoing.bytes)
+        Ok(())
     }
 
     /// What kernels have written to, or may have.
@@ -362,6 +369,13 @@ struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
+    /// Has the program read a range itself; false if it can't.
+    fn offer(&mut self, at: u64, now: &[u8], old: SharedFile) -> Result<bool> {
+        let is_taken = self.home.offer_changes(self.seq, at, now, old)?;
+        self.bytes += if is_taken { now.len() as u64 } else { 0 };
+        Ok(is_taken)
+    }
+
     /// Adds what differs in a range. Where that is much, all of it is sent.
     fn push_range(&mut self, at: u64, now: &[u8], old: &[u8]) -> Result<()> {
         let mut done = 0;

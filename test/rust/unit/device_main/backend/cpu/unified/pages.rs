@@ -9,7 +9,7 @@ use crate::wire::BLOCK;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::{Known, Reply, begin_changed};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
 
 const SEQ: u64 = 17;
@@ -26,6 +26,8 @@ struct Program {
     known: AtomicU64,
     /// Bytes of ranges that came as a whole.
     whole: AtomicU64,
+    /// It takes no such range.
+    takes_no_range: AtomicBool,
     /// Bytes that came with another old value than they have here.
     conflicts: Mutex<Vec<u64>>,
 }
@@ -36,8 +38,8 @@ impl Program {
         // With room between them, so that no piece of one reaches another one.
         let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
         let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
-        let (fetched, sent, known, whole, conflicts) = Default::default();
-        Program { base, pages, fetched, sent, known, whole, conflicts }
+        let (fetched, sent, known, whole, takes_no_range, conflicts) = Default::default();
+        Program { base, pages, fetched, sent, known, whole, takes_no_range, conflicts }
     }
 
     fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
@@ -123,6 +125,9 @@ impl Home for Program {
 
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
         assert!(seq == SEQ && new.len() == old.len());
+        if self.takes_no_range.load(Ordering::Relaxed) {
+            return Err(Error::new("no"));
+        }
         self.whole.fetch_add(new.len() as u64, Ordering::Relaxed);
         let mut others = Vec::new();
         for (at, (new, old)) in (at..).step_by(BLOCK).zip(new.chunks(BLOCK).zip(old.chunks(BLOCK))) {
@@ -356,6 +361,24 @@ fn what_has_changed_much_is_sent_as_a_whole() {
     fill(&mut device, 0..few, 4);
     device.end();
     assert_eq!((program.get(at(few) - 1), program.whole.load(Ordering::Relaxed)), (4, 0));
+}
+
+#[test]
+fn what_was_found_before_an_error_goes_home() {
+    let program = Program::new(128);
+    let at = |n: u64| program.base + n;
+    let mut device = Device::new(&program);
+    device.write(at(3), 1);
+    (32 * PAGE..96 * PAGE).for_each(|n| device.write(at(n), 2));
+    program.takes_no_range.store(true, Ordering::Relaxed);
+    assert!(device.pages.send_changes(&program, SEQ, false).is_err());
+    assert_eq!((program.get(at(3)), program.get(at(32 * PAGE))), (1, 0));
+    // The rest comes when the next kernel ends, and nothing twice.
+    program.takes_no_range.store(false, Ordering::Relaxed);
+    program.set(at(3), 9);
+    device.send();
+    assert_eq!((program.get(at(3)), program.get(at(96 * PAGE) - 1)), (9, 2));
+    assert!(program.conflicts.lock().is_empty());
 }
 
 /// With tiny limits, so much is not kept.
