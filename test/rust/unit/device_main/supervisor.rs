@@ -30,7 +30,7 @@ fn the_end_of_a_device_is_reported_with_what_ran() {
         "at 0x20 ran; MPI accesses the accelerator's memory, which may be the cause (without that: OMPTARGET_MPI_GPU_DIRECT=off)",
     );
     ends(libc::SIGKILL, "at 0x20 ran");
-    board.kernel(4).store(MPI_CODE, Ordering::Relaxed);
+    board.kernel(1).store(MPI_CODE, Ordering::Relaxed);
     board.set_direct(false);
     for status in [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, EXITED(1)] {
         ends(
