@@ -16,7 +16,7 @@ const OUTER_WIDTH: u32 = 2;
 const MODULE: u64 = 8;
 const TRIPLE: u64 = 2;
 
-/// The triple of the first module in a file. `None` if there is none.
+/// The target triple of the first module in a file, if it has one.
 pub(crate) fn triple(file: &[u8]) -> Option<String> {
     let mut bits = Bits { bytes: file.strip_prefix(&MAGIC)?, at: 0 };
     loop {

@@ -52,7 +52,7 @@ impl Writer {
     }
 }
 
-/// A file as LLVM writes it: who has written it, and a module with a block before its triple and another text behind it.
+/// A file as LLVM writes it: an identification block, then a module with a block before its triple and other text behind it.
 pub(in crate::base) fn file(triple: &str) -> Vec<u8> {
     const WIDTH: u32 = 3;
     let mut module = Writer::default();

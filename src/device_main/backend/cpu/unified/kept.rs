@@ -76,7 +76,7 @@ impl Kept {
     }
 }
 
-/// Of memory that has probably changed, each block of so many is reported.
+/// If memory has probably changed, only one of this many blocks is reported.
 const FEW: usize = 16;
 
 /// The parts of a range that this process already has, as it reports them to the program.
