@@ -61,6 +61,11 @@ impl<B: Backend> Interpreter<B> {
         self.schedule.lock().is_unused()
     }
 
+    /// True if no received message of a queue is unfinished.
+    pub fn is_idle(&self) -> bool {
+        self.schedule.lock().is_idle()
+    }
+
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.runner.is_lost()

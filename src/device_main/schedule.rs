@@ -67,6 +67,11 @@ impl<T: Item> Schedule<T> {
         !self.used
     }
 
+    /// True if no received message is unfinished.
+    pub fn is_idle(&self) -> bool {
+        self.live.is_empty()
+    }
+
     /// How many messages are being executed, or ready for that.
     pub fn executing(&self) -> usize {
         let queued: usize = self.lanes.iter().map(|lane| lane.todo.len()).sum();

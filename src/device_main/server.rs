@@ -161,13 +161,18 @@ impl<B: Backend> Server<B> {
         let mut rest = Commands::resume(&work.message, work.position);
         while let Some(command) = rest.take()? {
             match command {
-                Command::Start { at, len, shared } if self.interpreter.is_unused() => {
+                Command::Start { at, len, beginning, shared } if self.interpreter.is_unused() => {
                     // SAFETY: only messages of queues use the arena. None has arrived, and none can arrive now:
                     // this thread holds the inbox.
-                    let started = unsafe { backend.start(at, len, shared) };
+                    let started = unsafe { backend.start(at, len, (beginning, shared)) };
                     outcome = started.and_then(|()| backend.read(at, size_of::<u64>(), &mut work.reply));
                 }
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Command::Share { at, len, offset } => {
+                    // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the inbox.
+                    let is_done = self.interpreter.is_idle() && unsafe { backend.share(at, len, offset) };
+                    work.reply.extend_from_slice(&u64::from(is_done).to_le_bytes());
+                }
                 Command::Number { device } => backend.use_number(device),
                 Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
                 Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),

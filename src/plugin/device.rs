@@ -9,10 +9,10 @@ use super::port::Port;
 use super::queue::Queue;
 use super::queues::Queues;
 use super::transfer::Memory;
+use crate::base::Result;
 use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
 use crate::base::target::Executor;
-use crate::base::{Error, Result};
 use crate::debug;
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -20,7 +20,7 @@ use crate::wire::command::Command;
 use crate::wire::hello::Hello;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) struct Device {
     /// How the device described itself.
@@ -91,23 +91,7 @@ impl Device {
     /// Makes the whole device execute a command and returns the number that it answers. Fails if the
     /// answer takes longer than `patience`.
     pub(crate) fn request(&self, command: Command<'_>, patience: Duration) -> Result<u64> {
-        let (queue, engine, since) = (&self.control, &self.queues.engine, Instant::now());
-        let mut answer = Box::new([0u8; 8]);
-        let mut open = queue.open();
-        engine.push(queue, &mut open, command)?;
-        if !matches!(command, Command::Trace { .. }) {
-            open.batch().read_into(answer.as_mut_ptr(), answer.len());
-        }
-        engine.flush(queue, &mut open)?;
-        drop(open);
-        let is_idle = || queue.pending.is_idle();
-        let waited = engine.wait_until(Some(queue), &|| is_idle() || since.elapsed() > patience);
-        if !is_idle() {
-            // A late answer is still written to it.
-            std::mem::forget(answer);
-            return Err(waited.err().unwrap_or_else(|| Error::new("it does not answer")));
-        }
-        Ok(u64::from_le_bytes(*answer))
+        self.queues.engine.request(&self.control, command, patience)
     }
 
     /// Names and values of properties, for the user.

@@ -11,9 +11,9 @@ use super::queue_trace::Tracing;
 use super::tags::{Lease, Tags};
 use super::unified::Unified;
 use super::wait::Waiting;
-use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
 use crate::base::settings::Backend;
+use crate::base::{Error, Result};
 use crate::link::backoff::BackoffPolicy;
 use crate::link::{Link, Progress};
 use crate::wire::INLINE_MAX;
@@ -74,6 +74,28 @@ impl Engine {
         let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu && !self.tracing().on;
         // Another node may have a process of that number.
         is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
+    }
+
+    /// Makes a whole device execute a command, by a message of its control queue, and returns the number that it answers. Fails if the
+    /// answer takes longer than `patience`.
+    pub(crate) fn request(&self, queue: &Arc<Queue>, command: Command<'_>, patience: Duration) -> Result<u64> {
+        let since = Instant::now();
+        let mut answer = Box::new([0u8; 8]);
+        let mut open = queue.open();
+        self.push(queue, &mut open, command)?;
+        if !matches!(command, Command::Trace { .. }) {
+            open.batch().read_into(answer.as_mut_ptr(), answer.len());
+        }
+        self.flush(queue, &mut open)?;
+        drop(open);
+        let is_idle = || queue.pending.is_idle();
+        let waited = self.wait_until(Some(queue), &|| is_idle() || since.elapsed() > patience);
+        if !is_idle() {
+            // A late answer is still written to it.
+            std::mem::forget(answer);
+            return Err(waited.err().unwrap_or_else(|| Error::new("it does not answer")));
+        }
+        Ok(u64::from_le_bytes(*answer))
     }
 
     /// Sends what a queue has collected, if anything.

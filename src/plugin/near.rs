@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The memory of a device on this node, as far as this process can access it by itself: all of it by system calls, and
-//! the beginning of the arena, where small data is, by a mapping that both processes share.
+//! by a mapping that both processes share the beginning of the arena, where small data is, and windows in large data,
+//! where the program often copies a little.
 
 use super::batch::Target;
 use super::libraries;
 use crate::base::Result;
-use crate::base::limits::SHARED_MEMORY;
+use crate::base::limits::{COPIES_TO_SHARE, SHARED_MEMORY, SHARED_WINDOWS};
+use crate::base::lock::{Mutex, order};
+use crate::base::sync::RwLock;
 use crate::sys::mapping::Guarded;
 use crate::sys::process::{read_memory, write_memory};
 use crate::sys::{node, shared_file};
 use crate::wire::command::SharedFile;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The largest copy that this process makes itself: MPI is as fast for larger ones, and the device touches its memory
 /// first (NUMA).
@@ -23,44 +30,69 @@ const COPY_MAX: u64 = 64 << 10;
 pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
 /// After this many copies, which a device does not see, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
+/// Most pages whose copies are counted.
+const COUNTED: usize = 1024;
 
-/// A file in memory that a device may map as the beginning of its arena.
+/// A file in memory that a device may map as the beginning of its arena, and as windows.
 pub(crate) struct Offer {
     /// Open until the device has answered.
     file: File,
     nonce: u64,
     map: Guarded,
+    /// Bytes of the file before those of windows.
+    beginning: u64,
+    /// The size of the arena.
+    capacity: u64,
 }
 
-/// The beginning of a device's arena, which this process has mapped elsewhere.
+/// What this process has mapped of a device's arena.
 pub(crate) struct SharedPart {
-    /// Where the arena begins.
-    at: u64,
+    arena: Range<u64>,
     map: Guarded,
+    /// Bytes of the arena's beginning, which are the first ones of the mapping.
+    beginning: u64,
+    /// Never waited for: copies go by message while a window is made, and no window is made while this process accesses
+    /// the memory around it by system calls.
+    windows: RwLock<Windows>,
+    /// Copies elsewhere, by their first pages.
+    counts: Mutex<FxHashMap<u64, u32>, { order::LEAF }>,
+}
+
+/// Whole pages of an arena behind its beginning that this process has mapped. They stay when data there is freed: what
+/// is allocated next is often at the same place.
+#[derive(Default)]
+pub(crate) struct Windows {
+    /// Their ends, and where they are in the mapping, by their addresses.
+    by_address: BTreeMap<u64, (u64, u64)>,
+    bytes: u64,
 }
 
 impl Offer {
     /// For an arena of `capacity` bytes, most of which keeps its large pages.
     pub(crate) fn new(capacity: u64) -> Result<Offer> {
         let page = u64::from(node::page_size());
-        let len = SHARED_MEMORY.min((capacity / 4).next_multiple_of(page));
+        let beginning = SHARED_MEMORY.min((capacity / 4).next_multiple_of(page));
+        let len = beginning + SHARED_WINDOWS;
         let (file, nonce) = shared_file::create(len)?;
         // A fork of this process has no devices, and a region that reads the program's memory ahead does not need this.
         let map = Guarded::new(&file, len as usize)?;
-        Ok(Offer { file, nonce, map })
+        Ok(Offer { file, nonce, map, beginning, capacity })
     }
 
-    pub(crate) fn to_send(&self) -> SharedFile {
+    /// The bytes that are the arena's beginning, and the file.
+    pub(crate) fn to_send(&self) -> (u64, SharedFile) {
         let (descriptor, len) = (self.file.as_raw_fd() as u32, self.map.len() as u64);
-        SharedFile { pid: std::process::id(), descriptor, nonce: self.nonce, len }
+        (self.beginning, SharedFile { pid: std::process::id(), descriptor, nonce: self.nonce, len })
     }
 
     /// The device's arena is at `at` and begins with these bytes: if they are the file's, the device has mapped the file.
     pub(crate) fn accepted(self, at: u64, first: u64) -> Option<SharedPart> {
-        let shared = SharedPart { at, map: self.map };
-        if first != self.nonce || first == 0 {
+        let Offer { nonce, map, beginning, capacity, .. } = self;
+        if first != nonce || first == 0 {
             return None;
         }
+        let (windows, counts) = Default::default();
+        let shared = SharedPart { arena: at..at + capacity, map, beginning, windows, counts };
         // SAFETY: the program has not got this memory yet, and it is at least a page.
         unsafe { shared.map.as_mut_ptr().cast::<u64>().write(0) };
         Some(shared)
@@ -69,10 +101,62 @@ impl Offer {
 
 impl SharedPart {
     /// The address here of the device's memory at `at`.
+    #[inline]
     fn here(&self, at: u64, len: u64) -> Option<*mut u8> {
-        let offset = at.checked_sub(self.at)?;
-        let is_inside = offset <= self.map.len() as u64 && len <= self.map.len() as u64 - offset;
-        is_inside.then(|| self.map.as_mut_ptr().wrapping_add(offset as usize))
+        let from_start = at.checked_sub(self.arena.start)?;
+        let is_beginning = from_start <= self.beginning && len <= self.beginning - from_start;
+        let offset = if is_beginning { from_start } else { self.windows.try_read()?.offset(at, len)? };
+        Some(self.map.as_mut_ptr().wrapping_add(offset as usize))
+    }
+
+    /// Counts a copy that begins at `at`; true if a window is due there.
+    fn is_window_due(&self, at: u64) -> bool {
+        let mut counts = self.counts.lock();
+        if counts.len() == COUNTED {
+            counts.clear();
+        }
+        let count = counts.entry(at / u64::from(node::page_size())).or_default();
+        *count = count.wrapping_add(1);
+        count.is_multiple_of(COPIES_TO_SHARE)
+    }
+
+    /// A window for copies that begin at `at`, if there is room and this process makes no copy by a system call.
+    fn new_window(&self, at: u64) -> Option<NewWindow<'_>> {
+        let windows = self.windows.try_write()?;
+        let page = u64::from(node::page_size());
+        let start = at - at % page;
+        let (before, mut after) = (windows.by_address.range(..=start).next_back(), windows.by_address.range(start..));
+        let limit = after.next().map_or(self.arena.end, |(&next, _)| next);
+        let len = (COPY_MAX.next_multiple_of(page) + page).min(limit - start).min(SHARED_WINDOWS - windows.bytes);
+        let is_behind = before.is_none_or(|(_, &(end, _))| end <= start);
+        let is_possible = self.arena.start + self.beginning <= start && is_behind && len > 0;
+        let offset = self.beginning + windows.bytes;
+        is_possible.then_some(NewWindow { windows, at: start, len, offset })
+    }
+}
+
+impl Windows {
+    /// Where the mapping has these bytes.
+    fn offset(&self, at: u64, len: u64) -> Option<u64> {
+        let (&start, &(end, offset)) = self.by_address.range(..=at).next_back()?;
+        (at <= end && len <= end - at).then(|| offset + (at - start))
+    }
+}
+
+/// Pages that the device is to move to the shared file.
+pub(crate) struct NewWindow<'a> {
+    windows: RwLockWriteGuard<'a, Windows>,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    /// Where in the file.
+    pub(crate) offset: u64,
+}
+
+impl NewWindow<'_> {
+    /// The device has moved them.
+    pub(crate) fn add(mut self) {
+        self.windows.by_address.insert(self.at, (self.at + self.len, self.offset));
+        self.windows.bytes += self.len;
     }
 }
 
@@ -106,9 +190,28 @@ impl Near {
 
     /// How to access these bytes; by a system call only from `by_call` bytes on.
     #[inline]
-    pub(crate) fn access(&self, at: u64, len: u64, by_call: u64) -> Option<Access> {
-        let mapped = self.mapped(at, len).map(Access::Mapped);
-        mapped.or_else(|| (by_call..=COPY_MAX).contains(&len).then_some(Access::ByCall(self.process?, at)))
+    pub(crate) fn access(&self, at: u64, len: u64, by_call: u64) -> Option<Access<'_>> {
+        if let Some(here) = self.mapped(at, len) {
+            return Some(Access::Mapped(here));
+        }
+        let process = self.process.filter(|_| (by_call..=COPY_MAX).contains(&len))?;
+        let stays = match &self.shared {
+            Some(shared) => Some(shared.windows.try_read()?),
+            None => None,
+        };
+        Some(Access::ByCall { process, at, _stays: stays })
+    }
+
+    /// True if copies of that size may have a window.
+    #[inline]
+    pub(crate) fn may_share(&self, len: u64) -> bool {
+        self.shared.is_some() && len <= COPY_MAX
+    }
+
+    /// Counts a copy that begins at `at` outside of what is shared. Returns a window for more of them if it is due and
+    /// possible.
+    pub(crate) fn new_window(&self, at: u64) -> Option<NewWindow<'_>> {
+        self.shared.as_ref().filter(|shared| shared.is_window_due(at))?.new_window(at)
     }
 
     /// Counts a copy; true if the device is to be asked for an answer before it.
@@ -140,14 +243,17 @@ impl fmt::Display for Near {
 }
 
 /// How this process accesses some memory of a device.
-#[derive(Clone, Copy)]
-pub(crate) enum Access {
+pub(crate) enum Access<'a> {
     Mapped(*mut u8),
-    /// By the process's number, and the address there.
-    ByCall(i32, u64),
+    /// By the process's number, and the address there. Until then no window is made.
+    ByCall {
+        process: i32,
+        at: u64,
+        _stays: Option<RwLockReadGuard<'a, Windows>>,
+    },
 }
 
-impl Access {
+impl Access<'_> {
     /// Copies to the device's memory; false if that is not possible.
     ///
     /// # Safety
@@ -157,10 +263,10 @@ impl Access {
         match self {
             // SAFETY: the caller's promise. What the device does there meanwhile is up to the program.
             Access::Mapped(to) => unsafe { to.copy_from(from, len) },
-            Access::ByCall(pid, at) => {
+            Access::ByCall { process, at, .. } => {
                 // SAFETY: the caller's promise.
                 let bytes = unsafe { std::slice::from_raw_parts(from, len) };
-                return write_memory(pid, at, bytes) == len as isize;
+                return write_memory(process, at, bytes) == len as isize;
             }
         }
         true
@@ -176,7 +282,7 @@ impl Access {
             // SAFETY: as in `write`.
             Access::Mapped(from) => unsafe { to.copy_from(from, len) },
             // SAFETY: the caller's promise.
-            Access::ByCall(pid, at) => return unsafe { read_memory(pid, at, to, len) == len as isize },
+            Access::ByCall { process, at, .. } => return unsafe { read_memory(process, at, to, len) == len as isize },
         }
         true
     }
@@ -200,3 +306,7 @@ impl Deferred {
         unsafe { self.to.at.copy_from(self.here, self.to.len) };
     }
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/plugin/near.rs"]
+mod tests;

@@ -306,8 +306,8 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         for (n, queue) in controls.iter().enumerate().filter(|(n, _)| devices[*n].backend == Backend::Cpu) {
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
-                let shared = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
-                batch.push(Command::Start { at, len, shared });
+                let (beginning, shared) = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
+                batch.push(Command::Start { at, len, beginning, shared });
                 batch.push(Command::Number { device: n as u32 });
                 batch.push(Command::Streams { input, output, errors });
                 batch.push(Command::Preload { libraries: Bytes(libraries) });

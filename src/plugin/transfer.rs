@@ -4,7 +4,7 @@
 use super::address_map::AddressMap;
 use super::arena::Arena;
 use super::batch::ExtraParts;
-use super::near::{Access, BY_CALL_MIN, Near};
+use super::near::{Access, BY_CALL_MIN, Near, NewWindow};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
@@ -16,6 +16,7 @@ use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN};
 use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 // A message with two pieces fits in two frames.
 const _: () = assert!(HEAD_LEN + 2 * (COMMAND_MAX + INLINE_FAR_PIECE) <= MESSAGE_MAX);
@@ -105,11 +106,19 @@ impl Memory {
 
     /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
     /// from `by_call` bytes on.
-    fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access>> {
-        let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
-        if !self.is_settled(queue, len)? {
+    fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access<'_>>> {
+        let mut access = self.near.access(at, len, by_call);
+        if (access.is_none() && !self.near.may_share(len)) || !self.is_settled(queue, len)? {
             return Ok(None);
         }
+        if !matches!(access, Some(Access::Mapped(_))) {
+            drop(access);
+            if let Some(window) = self.near.new_window(at) {
+                self.share(window)?;
+            }
+            access = self.near.access(at, len, by_call);
+        }
+        let Some(access) = access else { return Ok(None) };
         if self.near.is_answer_due() {
             // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();
@@ -120,6 +129,17 @@ impl Memory {
         // Once the device has ended, its number may stand for another process.
         let is_its = matches!(access, Access::Mapped(_)) || !doorbells.sees_ended(port.rank);
         Ok(is_its.then_some(access))
+    }
+
+    /// Has the device move these pages to where this process can access them as memory, if it executes nothing.
+    #[cold]
+    fn share(&self, window: NewWindow<'_>) -> Result<()> {
+        let command = Command::Share { at: window.at, len: window.len, offset: window.offset };
+        // Until the device has answered, this process must not write there.
+        if self.queues.engine.request(&self.control, command, Duration::MAX)? == 1 {
+            window.add();
+        }
+        Ok(())
     }
 
     /// True if no operation is under way that a copy of `len` bytes by this process, as a part of `queue`, would have to

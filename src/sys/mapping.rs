@@ -45,14 +45,14 @@ fn map(at: u64, len: u64, protection: i32, (kind, file, offset): (i32, i32, u64)
     Ok(())
 }
 
-/// Maps the first `len` bytes of a file, shared, in place of what is mapped there.
+/// Maps `len` bytes of a file, from an offset on, shared, in place of what is mapped there.
 ///
 /// # Safety
 /// The range was mapped as a part of private memory, and nothing uses it.
-pub(crate) unsafe fn replace(at: u64, len: u64, file: &File) -> Result<()> {
+pub(crate) unsafe fn replace(at: u64, len: u64, (file, offset): (&File, u64)) -> Result<()> {
     let (flags, protection) = (libc::MAP_SHARED | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: the caller's promise.
-    let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file.as_raw_fd(), 0) };
+    let got = unsafe { libc::mmap(at as *mut _, len as usize, protection, flags, file.as_raw_fd(), offset as i64) };
     if got == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -143,7 +143,7 @@ impl Guarded {
         }
         let guarded = Guarded { at: all as usize + guards / 2, len };
         // SAFETY: it is the middle of what was mapped just now.
-        unsafe { replace(guarded.at as u64, len as u64, file)? };
+        unsafe { replace(guarded.at as u64, len as u64, (file, 0))? };
         // SAFETY: the same range; if this fails, a fork has it too.
         unsafe { libc::madvise(guarded.as_mut_ptr().cast(), len, libc::MADV_DONTFORK) };
         Ok(guarded)

@@ -68,9 +68,12 @@ wire_format! {
         Wait { seq: u64 } = 7,
         /// Returns unused memory to the system; done on receipt.
         Discard { at: u64, len: u64 } = 8,
-        /// Maps the arena at this address, with the shared file as its beginning if the device can open that. The reply
-        /// carries the arena's first 8 bytes.
-        Start { at: u64, len: u64, shared: SharedFile } = 9,
+        /// Maps the arena at this address, with the first `beginning` bytes of the shared file as its beginning if the
+        /// device can open that. The reply carries the arena's first 8 bytes.
+        Start { at: u64, len: u64, beginning: u64, shared: SharedFile } = 9,
+        /// Moves pages of the arena to the shared file, from `offset` on, unless a message of a queue is unfinished. The
+        /// reply carries 1 if that is done, else 0 (8 bytes).
+        Share { at: u64, len: u64, offset: u64 } = 36,
         /// Receives an image as bulk data, one transfer for each of its `parts` with tags from `tag`
         /// on. Passes each part on as soon as it arrives, to up to two more devices by rank and first
         /// tag. The last `libraries` of the `len` bytes, but not all of them, list the host's libraries.

@@ -560,8 +560,8 @@ impl JobOf {
         let mut beginnings = vec![[0; 8]; devices];
         for (n, queue) in controls.iter().enumerate() {
             engine.connection.control(queue, |batch| {
-                let shared = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
-                batch.push(Command::Start { at: arena(n).start, len: ARENA, shared });
+                let (beginning, shared) = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
+                batch.push(Command::Start { at: arena(n).start, len: ARENA, beginning, shared });
                 batch.read_into(beginnings[n].as_mut_ptr(), beginnings[n].len());
             })?;
         }

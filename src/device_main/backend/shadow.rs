@@ -32,7 +32,7 @@ impl Shadow {
 }
 
 impl Backend for Shadow {
-    unsafe fn start(&self, at: u64, len: u64, _: SharedFile) -> Result<()> {
+    unsafe fn start(&self, at: u64, len: u64, _: (u64, SharedFile)) -> Result<()> {
         mapping::map_at(at, len, libc::PROT_NONE, None)?;
         let contents = MmapRaw::from(MmapOptions::new().len(len as usize).no_reserve_swap().map_anon()?);
         self.arena.set((at, contents)).map_err(|_| Error::new("there is an arena already"))

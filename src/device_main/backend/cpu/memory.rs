@@ -8,7 +8,9 @@ use crate::base::{Error, Result};
 use crate::debug;
 use crate::sys::{mapping, node, shared_file};
 use crate::wire::command::SharedFile;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// All memory that this process can access, and what of it never faults. See `Backend` for the methods.
@@ -19,14 +21,16 @@ pub(super) struct Memory {
     end: AtomicU64,
     /// Writable memory of images.
     data: RwLock<Vec<Range<u64>>>,
+    /// The file that the program maps, too.
+    shared: RwLock<Option<File>>,
 }
 
 impl Memory {
-    /// Maps the arena at an address that the host's side chose, with the shared file as its beginning if possible.
+    /// Maps the arena at an address that the host's side chose, with so much of the shared file as its beginning if possible.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
-    pub unsafe fn start(&self, at: u64, len: u64, shared: SharedFile) -> Result<()> {
+    pub unsafe fn start(&self, at: u64, len: u64, (beginning, shared): (u64, SharedFile)) -> Result<()> {
         if len == 0 || at.checked_add(len).is_none() {
             return Err(Error::new("the arena has no size"));
         }
@@ -42,10 +46,13 @@ impl Memory {
         // between processes. If this fails, pages stay small.
         // SAFETY: the range was just mapped.
         unsafe { libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE) };
-        if (1..=len).contains(&shared.len) {
+        if (1..=len.min(shared.len)).contains(&beginning) {
             match shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len) {
-                // SAFETY: this is a part of what was just mapped.
-                Ok(file) => unsafe { mapping::replace(at, shared.len, &file)? },
+                Ok(file) => {
+                    // SAFETY: this is a part of what was just mapped.
+                    unsafe { mapping::replace(at, beginning, (&file, 0))? };
+                    *self.shared.write() = Some(file);
+                }
                 Err(e) => debug!("no part of the arena is shared: {e}"),
             }
         }
@@ -57,6 +64,25 @@ impl Memory {
     #[inline]
     fn range(&self) -> Range<u64> {
         self.start.load(Relaxed)..self.end.load(Relaxed)
+    }
+
+    /// Moves whole pages of the arena to the shared file, from `offset` on; false if that is not possible.
+    ///
+    /// # Safety
+    /// Nothing uses these pages meanwhile.
+    pub unsafe fn share(&self, at: u64, len: u64, offset: u64) -> bool {
+        let range = self.range();
+        let is_inside = range.contains(&at) && len <= range.end - at;
+        let Some(file) = &*self.shared.read() else { return false };
+        if !is_inside || !(at | len | offset).is_multiple_of(node::page_size().into()) {
+            return false;
+        }
+        // SAFETY: the range is in the arena, and by the caller's promise nothing writes there.
+        let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) };
+        let copied = file.write_all_at(bytes, offset);
+        // SAFETY: the caller's promise.
+        let moved = copied.and_then(|()| unsafe { mapping::replace(at, len, (file, offset)) });
+        moved.inspect_err(|e| debug!("{len} bytes at {at:#x} can't be shared: {e}")).is_ok()
     }
 
     pub fn discard(&self, at: u64, len: u64) {

@@ -99,9 +99,14 @@ fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }
 }
 
 impl Backend for Cpu {
-    unsafe fn start(&self, at: u64, len: u64, shared: SharedFile) -> Result<()> {
+    unsafe fn start(&self, at: u64, len: u64, shared: (u64, SharedFile)) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.start(at, len, shared) }
+    }
+
+    unsafe fn share(&self, at: u64, len: u64, offset: u64) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.share(at, len, offset) }
     }
 
     fn connect(&self, home: Arc<dyn Home>) {

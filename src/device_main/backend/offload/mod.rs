@@ -237,7 +237,7 @@ impl Backend for Offload {
         Ok(self)
     }
 
-    unsafe fn start(&self, _: u64, _: u64, _: SharedFile) -> Result<()> {
+    unsafe fn start(&self, _: u64, _: u64, _: (u64, SharedFile)) -> Result<()> {
         Err(Error::new("the accelerator chooses where its memory is"))
     }
 

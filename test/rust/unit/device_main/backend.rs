@@ -23,7 +23,7 @@ fn kernels() -> [u64; 2] {
 
 fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     // SAFETY: the first call; nothing else has these addresses.
-    unsafe { backend.start(at, LEN, SharedFile::default()) }.unwrap();
+    unsafe { backend.start(at, LEN, Default::default()) }.unwrap();
     let read = |from, len| {
         let mut out = b">".to_vec();
         backend.read(from, len, &mut out).map(|()| out)

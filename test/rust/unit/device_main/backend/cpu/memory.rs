@@ -2,14 +2,15 @@
 //! Unit tests of `src/device_main/backend/cpu/memory.rs`.
 
 use super::*;
+use std::os::fd::AsRawFd;
 
 #[test]
 fn a_new_arena_replaces_the_old_one() {
     let m = Memory::default();
     // SAFETY: nothing uses the first one.
     unsafe {
-        m.start(0x2346_0000_0000, 1 << 20, SharedFile::default()).unwrap();
-        m.start(0x2345_0000_0000, 1 << 20, SharedFile::default()).unwrap();
+        m.start(0x2346_0000_0000, 1 << 20, Default::default()).unwrap();
+        m.start(0x2345_0000_0000, 1 << 20, Default::default()).unwrap();
     }
     assert!(!m.is_plain(0x2346_0000_0000, 1) && m.is_plain(0x2345_0000_0000, 1 << 20));
 }
@@ -28,4 +29,27 @@ fn own_memory_is_accessible() {
     assert!(m.read(16, 8, &mut out).is_err());
     assert!(m.write(checked as *const () as u64, &[0; 8]).is_err(), "code is not writable");
     assert_eq!(out.len(), 8);
+}
+
+#[test]
+fn shared_pages_keep_their_contents() {
+    const AT: u64 = 0x2348_0000_0000;
+    let (page, m) = (u64::from(node::page_size()), Memory::default());
+    let (file, nonce) = shared_file::create(4 * page).unwrap();
+    let shared = SharedFile { pid: std::process::id(), descriptor: file.as_raw_fd() as u32, nonce, len: 4 * page };
+    // SAFETY: nothing else uses this arena.
+    unsafe {
+        m.start(AT, 16 * page, (2 * page, shared)).unwrap();
+        m.write(AT + 8 * page, &[7; 9]).unwrap();
+        assert!(m.share(AT + 8 * page, 2 * page, 2 * page));
+        assert!(!m.share(AT + 12 * page, 1, 2 * page), "whole pages only");
+        assert!(!m.share(AT + 15 * page, 2 * page, 2 * page), "only the arena");
+    }
+    let (mut here, mut there) = (Vec::new(), [0; 9]);
+    m.read(AT + 8 * page, 9, &mut here).unwrap();
+    file.read_exact_at(&mut there, 2 * page).unwrap();
+    assert_eq!((here, there), (vec![7; 9], [7; 9]));
+    m.write(AT + 9 * page, &[8; 9]).unwrap();
+    file.read_exact_at(&mut there, 3 * page).unwrap();
+    assert_eq!(there, [8; 9]);
 }
