@@ -10,6 +10,7 @@ use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
+use crate::base::limits::MEMORY_PIECE;
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
@@ -329,6 +330,8 @@ impl Unified {
         (at, new): (u64, &[u8]),
         old: Digests<'_>,
     ) -> u64 {
+        // Longer pieces are refused as messages (`Digests::fit`).
+        const { assert!(MEMORY_PIECE.div_ceil(BLOCK) <= u64::BITS as usize) };
         let (mut here, mut others) = (vec![0; BLOCK], 0);
         for (i, (new, old)) in new.chunks(BLOCK).zip(old.iter()).enumerate() {
             let at = at.saturating_add((i * BLOCK) as u64);
