@@ -81,6 +81,8 @@ pub const MEMORY_KEPT: u64 = limit(1 << 30, 1 << 20) as u64;
 /// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: less has
 /// no large page, and each move leaves a mapping of its own, of which Linux allows a process 65,530.
 pub const MOVED_MIN: u64 = limit(2 << 20, 64 << 10) as u64;
+/// Most bytes of such memory that a device keeps for later regions: an array of this size is written without new memory.
+pub const MOVED_KEPT: u64 = limit(256 << 20, 1 << 20) as u64;
 /// Largest piece of the program's memory that travels as bulk data between a program and a device, bytes; and the smallest,
 /// as bulk data takes a round trip more than messages do.
 pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);

@@ -295,3 +295,7 @@ impl Answers {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/device_main/asker.rs"]
+mod tests;

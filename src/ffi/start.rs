@@ -5,6 +5,7 @@
 use super::images::{LOADED, LoadedImage, entries_of, images_of, note_requires, range_of};
 use super::*;
 use crate::debug;
+use crate::plugin::unified;
 use std::ffi::{CString, c_char};
 
 /// Starts the plugin: MPI, and the connection of all ranks of the job.
@@ -75,6 +76,7 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
 /// Takes the program's `requires` directives. Returns 0: success for LLVM 18, ignored before.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
+    unified::note_report();
     note_requires(flags);
     SUCCESS.into()
 }

@@ -59,69 +59,98 @@ pub(crate) unsafe fn replace(at: u64, len: u64, (file, offset): (&File, u64)) ->
 /// The size of a large page of x86-64.
 const LARGE_PAGE: u64 = 2 << 20;
 
-/// Private memory that will be at other addresses once it is complete.
-pub(crate) struct Prepared {
+/// Private memory that is filled before it is at other addresses, and can come back from there.
+pub(crate) struct Movable {
     at: u64,
     len: u64,
-    /// Where it will be.
-    to: u64,
+    moved: Option<Range<u64>>,
 }
 
-impl Prepared {
-    /// For these whole pages, in large pages where possible.
-    pub(crate) fn new(to: &Range<u64>) -> Result<Prepared> {
-        let len = to.end - to.start;
+impl Movable {
+    /// For any range of at most `len` bytes, in large pages where possible.
+    pub(crate) fn new(len: u64) -> Result<Movable> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let (protection, room) = (libc::PROT_READ | libc::PROT_WRITE, len + LARGE_PAGE);
+        let (protection, len) = (libc::PROT_READ | libc::PROT_WRITE, len + LARGE_PAGE);
         // SAFETY: a new mapping, at any address.
-        let all = unsafe { libc::mmap(std::ptr::null_mut(), room as usize, protection, kind, -1, 0) };
-        if all == libc::MAP_FAILED {
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, protection, kind, -1, 0) };
+        if at == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        // Moving takes large pages along if they begin at the same places.
-        let lead = to.start.wrapping_sub(all as u64) % LARGE_PAGE;
-        let at = all as u64 + lead;
         // SAFETY: all of this was mapped just now. If the advice fails, pages are small.
-        unsafe {
-            if lead > 0 {
-                unmap(all as u64, lead);
-            }
-            unmap(at + len, LARGE_PAGE - lead);
-            libc::madvise(at as *mut _, len as usize, libc::MADV_HUGEPAGE);
-        }
-        Ok(Prepared { at, len, to: to.start })
+        unsafe { libc::madvise(at, len as usize, libc::MADV_HUGEPAGE) };
+        Ok(Movable { at: at as u64, len, moved: None })
     }
 
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: nothing else uses this mapping.
-        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len as usize) }
+    /// The length of the longest range that it is for.
+    pub(crate) fn room(&self) -> u64 {
+        self.len - LARGE_PAGE
     }
 
-    /// Moves the first `len` bytes to their addresses, if nothing is mapped there: at once, so that a thread that uses these
-    /// addresses meanwhile never finds something else there. Needs Linux 5.7.
-    pub(crate) fn finish(self, len: u64) -> Result<()> {
+    /// What will be at an address. Moving takes large pages along if they begin at the same places.
+    fn place_of(&self, address: u64) -> u64 {
+        self.at + address.wrapping_sub(self.at) % LARGE_PAGE
+    }
+
+    /// What will be in a range of whole pages.
+    pub(crate) fn as_mut_slice(&mut self, range: &Range<u64>) -> &mut [u8] {
+        let len = range.end - range.start;
+        assert!(len <= self.room() && self.moved.is_none());
+        // SAFETY: it is a part of this mapping, which nothing else uses.
+        unsafe { std::slice::from_raw_parts_mut(self.place_of(range.start) as *mut u8, len as usize) }
+    }
+
+    /// Moves what belongs there to a range, if nothing is mapped there: at once, so that a thread that uses these addresses
+    /// meanwhile never finds something else there. Needs Linux 5.7.
+    pub(crate) fn move_to(&mut self, range: &Range<u64>) -> Result<()> {
         // Without `MREMAP_FIXED` the new address is taken if it is free, and replaces nothing; with `MREMAP_DONTUNMAP` it is
-        // looked at. Older C libraries do not pass it on.
-        let flags = libc::c_long::from(libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP);
-        // SAFETY: the range is this object's, and the pages behind it stay mapped.
-        let got = unsafe { libc::syscall(libc::SYS_mremap, self.at, len, len, flags, self.to) };
-        if got == -1 {
-            return Err(Error::last_os_error());
-        }
-        if got as u64 != self.to {
+        // looked at.
+        let len = self.as_mut_slice(range).len() as u64;
+        // SAFETY: it is a part of this mapping, which nothing else uses.
+        let got = unsafe { remap(self.place_of(range.start), len, libc::MREMAP_DONTUNMAP, range.start)? };
+        if got != range.start {
             // SAFETY: it was moved there just now, and nothing uses it.
-            unsafe { unmap(got as u64, len) };
+            unsafe { unmap(got, len) };
             return Err(Error::from_raw_os_error(libc::EEXIST));
+        }
+        self.moved = Some(range.clone());
+        Ok(())
+    }
+
+    /// The range that it was moved to.
+    pub(crate) fn moved(&self) -> Option<Range<u64>> {
+        self.moved.clone()
+    }
+
+    /// Moves it back; nothing is mapped then where it was.
+    ///
+    /// # Safety
+    /// All of it is still where it was moved to, and nothing uses it.
+    pub(crate) unsafe fn move_back(&mut self) -> Result<()> {
+        if let Some(range) = self.moved.take() {
+            let (len, place) = (range.end - range.start, self.place_of(range.start));
+            // SAFETY: the caller's promise; what it replaces is of this mapping.
+            unsafe { remap(range.start, len, libc::MREMAP_FIXED, place)? };
         }
         Ok(())
     }
 }
 
-impl Drop for Prepared {
+impl Drop for Movable {
     fn drop(&mut self) {
-        // SAFETY: `new` has mapped it, and nothing uses it without this object.
+        // SAFETY: `new` has mapped it, and nothing uses it without this object. What was moved is not there.
         unsafe { unmap(self.at, self.len) };
     }
+}
+
+/// Moves a mapping; returns its new address. Older C libraries do not pass this on.
+///
+/// # Safety
+/// The range was mapped as a whole, and nothing uses it; with `MREMAP_FIXED`, nothing uses the new one either.
+unsafe fn remap(at: u64, len: u64, flags: i32, to: u64) -> Result<u64> {
+    let flags = libc::c_long::from(libc::MREMAP_MAYMOVE | flags);
+    // SAFETY: the caller's promise.
+    let got = unsafe { libc::syscall(libc::SYS_mremap, at, len, len, flags, to) };
+    if got == -1 { Err(Error::last_os_error()) } else { Ok(got as u64) }
 }
 
 /// A shared mapping of a file between two pages that can't be accessed: a read that runs past the mapping before it

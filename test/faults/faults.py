@@ -151,7 +151,7 @@ TABLE = [
             [("wait", 0.5), ("signal", "device", "SIGKILL")], hosts="alpha,beta", needs=["hosts"], cause=KILLED)
       for mode in ("kernel", "copy", "regions")],
     *[Fault("far-unmapped-" + word, "%s to %s on another host while a region uses the program's memory" % (number, what),
-            "the heartbeat ends the job" if word == "stopped" else "the job ends", "unmapped",
+            "the heartbeat ends the job" if word == "stopped" else "the job ends", "fetch",
             [("wait", 0.7), ("signal", whom, number)], hosts="alpha,beta", needs=["hosts"], cause=cause,
             environment={"OMPTARGET_MPI_HEARTBEAT": "2", "OMPTARGET_MPI_UNIFIED": "on"})
       for word, number, whom, what, cause in (

@@ -7,6 +7,7 @@
 
 #include "offload.h"
 #include <signal.h>
+#include <sys/mman.h>
 
 enum { LARGE = 64 << 20 };
 
@@ -99,6 +100,19 @@ static void unmapped(void) {
   }
 }
 
+/// A region of device 1 reads the program's memory backwards, which nothing foresees: for many seconds it does hardly
+/// anything but wait for memory.
+static void fetch(void) {
+  const size_t size = (size_t)4 << 30, step = 64 << 10;
+  unsigned char *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(data != MAP_FAILED);
+  long sum = 0;
+#pragma omp target device(1) firstprivate(data) map(tofrom : sum)
+  for (size_t at = size; at > 0; at -= step)
+    sum += data[at - step];
+  CHECK(sum == 0);
+}
+
 #pragma omp begin declare target
 /// Takes all of the stack.
 __attribute__((noinline)) static int deep(int n) {
@@ -175,6 +189,8 @@ int main(int argc, char **argv) {
     short_regions(6);
   else if (is(mode, "unmapped"))
     unmapped();
+  else if (is(mode, "fetch"))
+    fetch();
   else if (is(mode, "later"))
     sleep(2), work();
   else if (is(mode, "much"))

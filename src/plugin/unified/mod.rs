@@ -10,6 +10,7 @@ use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
+use crate::base::limits::MEMORY_PIECE;
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
@@ -24,8 +25,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = 4096;
@@ -37,6 +38,14 @@ static REQUIRED: AtomicBool = AtomicBool::new(false);
 
 /// The program has `requires unified_shared_memory`.
 static DIRECTIVE: AtomicBool = AtomicBool::new(false);
+
+/// libomptarget has passed on what the program requires.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// libomptarget passes on what the program requires, as those of LLVM 14 to 18 do.
+pub(crate) fn note_report() {
+    REPORTED.store(true, Ordering::Relaxed);
+}
 
 /// The program allocates memory that regions may use.
 pub(crate) fn require() {
@@ -51,11 +60,19 @@ pub(crate) fn note_directive() {
 
 /// True if the program has `requires unified_shared_memory`.
 pub(crate) fn has_directive() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    if !DIRECTIVE.load(Ordering::Relaxed) && *FOUND.get_or_init(requires_it) {
+    static SEARCH: Once = Once::new();
+    SEARCH.call_once(find_directive);
+    DIRECTIVE.load(Ordering::Relaxed)
+}
+
+/// Searches the program and its libraries for `requires unified_shared_memory`, which LLVM 22's libomptarget does not
+/// report. That takes milliseconds.
+fn find_directive() {
+    let requires = |path: &Path| elf::map(path).is_ok_and(|file| elf::requires_unified_memory(&file));
+    let is_known = REPORTED.load(Ordering::Relaxed) || DIRECTIVE.load(Ordering::Relaxed);
+    if !is_known && (requires(process::EXECUTABLE.as_ref()) || loaded_libraries().values().any(|path| requires(path))) {
         note_directive();
     }
-    DIRECTIVE.load(Ordering::Relaxed)
 }
 
 /// Sends answers to devices.
@@ -76,12 +93,6 @@ struct Taken {
     range: Range<u64>,
     port: usize,
     epoch: u64,
-}
-
-/// True if the program or a library requires unified shared memory: LLVM 22's libomptarget does not tell.
-fn requires_it() -> bool {
-    let requires = |path: &Path| elf::map(path).is_ok_and(|file| elf::requires_unified_memory(&file));
-    requires(process::EXECUTABLE.as_ref()) || loaded_libraries().values().any(|path| requires(path))
 }
 
 /// True after [`require`].
@@ -209,8 +220,9 @@ impl Unified {
 
     /// Fails if regions of a device may not use the program's memory.
     fn check(&self, device: usize) -> Result<()> {
-        if self.mode == settings::Unified::Auto && !self.is_on() && requires_it() {
-            note_directive();
+        if self.mode == settings::Unified::Auto && !self.is_on() {
+            // Also in libraries that were loaded since the last time.
+            find_directive();
         }
         // The error that follows explains the address.
         if self.is_on() { self.check_device(device) } else { Err(Error::new("")) }
@@ -329,6 +341,8 @@ impl Unified {
         (at, new): (u64, &[u8]),
         old: Digests<'_>,
     ) -> u64 {
+        // Longer pieces are refused as messages (`Digests::fit`).
+        const { assert!(MEMORY_PIECE.div_ceil(BLOCK) <= u64::BITS as usize) };
         let (mut here, mut others) = (vec![0; BLOCK], 0);
         for (i, (new, old)) in new.chunks(BLOCK).zip(old.iter()).enumerate() {
             let at = at.saturating_add((i * BLOCK) as u64);

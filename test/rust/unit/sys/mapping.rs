@@ -29,23 +29,33 @@ fn reading_on_stops_before_and_behind_a_guarded_mapping() {
 }
 
 #[test]
-fn prepared_memory_is_moved_where_nothing_is() {
+fn memory_is_moved_where_nothing_is_and_back() {
     // Where nothing of a process gets by itself, and no large page begins.
     const AT: u64 = 0x3a00_0000_0000;
     let page = u64::from(page_size());
     let free = AT + page..AT + (5 << 20);
-    let mut prepared = Prepared::new(&free).unwrap();
-    prepared.as_mut_slice().fill(7);
-    let end = free.end - page;
-    prepared.finish(end - free.start).unwrap();
-    assert!(is_mapped(&(free.start..end)) && !is_mapped(&(end..free.end)));
+    let mut memory = Movable::new(free.end - free.start).unwrap();
+    memory.as_mut_slice(&free).fill(7);
+    let less = free.start..free.end - page;
+    memory.move_to(&less).unwrap();
+    assert!(memory.moved() == Some(less.clone()) && is_mapped(&less) && !is_mapped(&(less.end..free.end)));
     // SAFETY: it is mapped, and nothing else uses it.
-    let moved = unsafe { std::slice::from_raw_parts(free.start as *const u8, (end - free.start) as usize) };
-    assert!(moved.iter().all(|byte| *byte == 7));
-    let error = Prepared::new(&free).unwrap().finish(page).unwrap_err();
+    let moved = || unsafe { std::slice::from_raw_parts(less.start as *const u8, (less.end - less.start) as usize) };
+    assert!(moved().iter().all(|byte| *byte == 7));
+    let error = Movable::new(page).unwrap().move_to(&(free.start..free.start + page)).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EEXIST));
+    // It can be moved again, also to where large pages begin elsewhere.
+    for lead in [0, page, 7 * page] {
+        // SAFETY: all of it is there, and nothing uses it.
+        unsafe { memory.move_back() }.unwrap();
+        assert!(!is_mapped(&less) && memory.moved().is_none());
+        let elsewhere = free.start + lead..free.start + lead + (3 << 20);
+        memory.as_mut_slice(&elsewhere).fill(8);
+        memory.move_to(&elsewhere).unwrap();
+        assert_eq!(readable(elsewhere.start as usize, 4 << 20), 3 << 20);
+    }
     // SAFETY: as above.
-    unsafe { unmap(free.start, end - free.start) };
+    unsafe { memory.move_back() }.unwrap();
 }
 
 /// Faults at memory that was mapped, but could not be read.
@@ -68,7 +78,7 @@ extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc:
 const PIECES: Range<u64> = 0x3b00_0000_0000..0x3b00_0000_0000 + 100 * LARGE_PAGE;
 
 #[test]
-fn prepared_memory_can_be_used_as_soon_as_something_is_mapped() {
+fn moved_memory_can_be_used_as_soon_as_something_is_mapped() {
     let pieces = || PIECES.step_by(LARGE_PAGE as usize);
     // SAFETY: the handler is async-signal-safe, and the memory is there in the end.
     unsafe {
@@ -79,9 +89,10 @@ fn prepared_memory_can_be_used_as_soon_as_something_is_mapped() {
         let reader =
             std::thread::spawn(move || pieces().for_each(|at| assert_eq!((at as *const u8).read_volatile(), 1)));
         for at in pieces() {
-            let mut prepared = Prepared::new(&(at..at + LARGE_PAGE)).unwrap();
-            prepared.as_mut_slice()[0] = 1;
-            prepared.finish(LARGE_PAGE).unwrap();
+            let piece = at..at + LARGE_PAGE;
+            let mut memory = Movable::new(LARGE_PAGE).unwrap();
+            memory.as_mut_slice(&piece)[0] = 1;
+            memory.move_to(&piece).unwrap();
         }
         reader.join().unwrap();
         libc::sigaction(libc::SIGSEGV, &before, std::ptr::null_mut());

@@ -15,6 +15,7 @@ mod ranges;
 mod record;
 mod source;
 mod store;
+mod streamed;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};

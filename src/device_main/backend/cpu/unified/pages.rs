@@ -12,10 +12,11 @@ use super::kept::{Kept, KnownParts};
 use super::ranges::Ranges;
 use super::source::Source;
 use super::store::{LARGE, Store};
-use crate::base::limits::{MEMORY_PIECE_MIN, MOVED_MIN};
+use super::streamed::Streamed;
+use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
-use crate::sys::mapping::{self, Prepared};
+use crate::sys::mapping;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::Changes;
@@ -36,9 +37,7 @@ pub(super) struct Pages {
     pagemap: File,
     mapped: Ranges,
     /// Where kernels write in order: memory of this process alone.
-    streamed: Ranges,
-    /// Least bytes of it that are moved there.
-    moved_min: u64,
+    streamed: Streamed,
     /// What `fetched` has from earlier regions, if the program is on another node.
     kept: Kept,
     ahead: Ahead,
@@ -56,8 +55,8 @@ impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, streamed, kept, ahead) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed, moved_min: MOVED_MIN, kept, ahead })
+        let (mapped, kept, ahead) = Default::default();
+        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead })
     }
 
     /// Fetches the page of an address, and others with it, unless it is there.
@@ -90,16 +89,10 @@ impl Pages {
         is_written: bool,
         is_other: bool,
     ) -> Result<(Before, Amount)> {
-        let moved_min = self.moved_min;
-        let is_large = |range: &Range<u64>| range.end - range.start >= moved_min;
-        // If the system has no memory or no addresses for more, the store's do.
-        let mut own = if is_written && is_large(&range) { Prepared::new(&range).ok() } else { None };
+        let mut own = if is_written { self.streamed.prepare(&range) } else { None };
         let (Before { range: got, is_other }, amount) =
-            self.receive(home, &range, own.as_mut().map(Prepared::as_mut_slice), is_other)?;
-        let own = own.filter(|_| is_large(&got));
-        if own.is_some_and(|own| own.finish(got.end - got.start).is_ok()) {
-            self.streamed.insert(got.clone());
-        } else {
+            self.receive(home, &range, own.as_mut().map(|own| own.as_mut_slice(&range)), is_other)?;
+        if !own.is_some_and(|own| self.streamed.place(own, &got)) {
             self.fetched.map(&got).map_err(|e| {
                 let Range { start, end } = got;
                 Error::from(e)
@@ -193,11 +186,11 @@ impl Pages {
     fn written(&self) -> Result<Vec<Range<u64>>> {
         let (mut written, mut of_store) = (Ranges::default(), Ranges::default());
         self.mapped.iter().for_each(|range| of_store.insert(range));
-        self.streamed.iter().for_each(|range| of_store.remove(&range));
+        self.streamed.ranges().iter().for_each(|range| of_store.remove(&range));
         for range in of_store.iter() {
             self.copies(&range)?.into_iter().for_each(|page| written.insert(page..page + PAGE));
         }
-        self.streamed.iter().for_each(|range| written.insert(range));
+        self.streamed.ranges().iter().for_each(|range| written.insert(range));
         written.iter().try_for_each(|range| check_mapped(&range))?;
         Ok(written.iter().collect())
     }
@@ -214,7 +207,7 @@ impl Pages {
     fn is_written(&self, range: &Range<u64>) -> bool {
         const LAST: u64 = 8;
         let last = range.start.max(range.end.saturating_sub(LAST * PAGE))..range.end;
-        let written = match self.streamed.around(last.start) {
+        let written = match self.streamed.ranges().around(last.start) {
             None => self.copies(&last).map(|copies| copies.len()),
             Some(_) => self.changed_pages(&last),
         };
@@ -291,8 +284,9 @@ impl Pages {
 
     /// No kernel runs: what is here is not the program's memory any more, but may be kept.
     pub fn forget(&mut self) {
+        self.streamed.clear();
         for range in self.mapped.iter() {
-            // SAFETY: this object mapped it, and no kernel runs that could use it.
+            // SAFETY: this object mapped what there is, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
         if self.source.is_near() {
@@ -301,7 +295,6 @@ impl Pages {
             self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
         }
         self.mapped.clear();
-        self.streamed.clear();
     }
 }
 

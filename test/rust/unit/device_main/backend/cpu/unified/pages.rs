@@ -171,7 +171,7 @@ impl<'a> Device<'a> {
     fn new(program: &'a Program) -> Device<'a> {
         let mut pages = Pages::new(program).unwrap();
         // Also in programs of few pages.
-        pages.moved_min = 16 * PAGE;
+        pages.streamed.min = 16 * PAGE;
         Device { program, pages }
     }
 
@@ -295,10 +295,13 @@ fn what_is_written_in_order_is_not_copied_page_by_page() {
     for page in 0..64 {
         device.write(at(page), 1);
         if page == 15 {
-            assert!(device.pages.copies(&(at(0)..at(16))).unwrap().len() == 16 && device.pages.streamed.bytes() == 0);
+            assert!(
+                device.pages.copies(&(at(0)..at(16))).unwrap().len() == 16
+                    && device.pages.streamed.ranges().bytes() == 0
+            );
         }
     }
-    assert!(device.pages.streamed.iter().eq(std::iter::once(at(16)..at(64))));
+    assert!(device.pages.streamed.ranges().iter().eq(std::iter::once(at(16)..at(64))));
     // It is as any other page: what the program writes meanwhile is taken over, what both write is a conflict, and what
     // was sent is not sent again.
     program.set(at(40) + 1, 2);
@@ -314,18 +317,18 @@ fn what_is_written_in_order_is_not_copied_page_by_page() {
     program.unmap(50);
     device.refresh().unwrap();
     assert!(device.touch(at(50)).is_err());
-    assert!(device.pages.streamed.iter().eq([at(16)..at(50), at(51)..at(64)]));
+    assert!(device.pages.streamed.ranges().iter().eq([at(16)..at(50), at(51)..at(64)]));
     // What was only read is as cheap as before, also behind what was written.
     device.end();
     (0..50).for_each(|page| {
         assert_eq!(device.read(at(page)), if [41, 42].contains(&page) { program.get(at(page)) } else { 1 })
     });
-    assert_eq!(device.pages.streamed.bytes(), 0);
+    assert_eq!(device.pages.streamed.ranges().bytes(), 0);
     // Nor is it worth it for little.
-    device.pages.moved_min = 64 * PAGE;
+    device.pages.streamed.min = 64 * PAGE;
     device.end();
     (0..50).for_each(|page| device.write(at(page), 2));
-    assert_eq!(device.pages.streamed.bytes(), 0);
+    assert_eq!(device.pages.streamed.ranges().bytes(), 0);
 }
 
 #[test]
@@ -481,7 +484,7 @@ fn what_has_not_changed_is_not_sent_again() {
     device.write(at(3) + 9, 9);
     device.end();
     (0..64).for_each(|page| device.write(at(page), 7));
-    assert_eq!((program.sent(), device.pages.streamed.bytes() > 0), (0, true));
+    assert_eq!((program.sent(), device.pages.streamed.ranges().bytes() > 0), (0, true));
     device.end();
     read_all(&mut device);
     assert_eq!((program.sent(), program.get(at(3) + 9), program.conflicts.lock().len()), (0, 9, 0));

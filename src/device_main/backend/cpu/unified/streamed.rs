@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Memory of this process alone, at addresses where kernels write in order: it has large pages, and needs no fault for each
+//! page. It is kept for later regions: Linux clears new memory first, which takes as long as copying to it.
+
+use super::ranges::Ranges;
+use crate::base::limits::{MOVED_KEPT, MOVED_MIN};
+use crate::sys::mapping::Movable;
+use std::ops::Range;
+
+pub(super) struct Streamed {
+    ranges: Ranges,
+    moved: Vec<Movable>,
+    /// For later ranges.
+    kept: Vec<Movable>,
+    /// Least bytes that are moved.
+    pub min: u64,
+}
+
+impl Streamed {
+    pub fn new() -> Streamed {
+        Streamed { ranges: Ranges::default(), moved: Vec::new(), kept: Vec::new(), min: MOVED_MIN }
+    }
+
+    /// Memory for a range, if that is large enough. If the system has no memory or no addresses for more, there is none.
+    pub fn prepare(&mut self, range: &Range<u64>) -> Option<Movable> {
+        let len = range.end - range.start;
+        if len < self.min {
+            return None;
+        }
+        let fits = |kept: &Movable| (len..=2 * len).contains(&kept.room());
+        match self.kept.iter().position(fits) {
+            Some(place) => Some(self.kept.swap_remove(place)),
+            None => Movable::new(len).ok(),
+        }
+    }
+
+    /// Moves memory to a range; false if the range has become too small, or the system can't.
+    pub fn place(&mut self, mut memory: Movable, range: &Range<u64>) -> bool {
+        let is_moved = range.end - range.start >= self.min && memory.move_to(range).is_ok();
+        if is_moved {
+            self.ranges.insert(range.clone());
+            self.moved.push(memory);
+        }
+        is_moved
+    }
+
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    /// This range is unmapped.
+    pub fn remove(&mut self, range: &Range<u64>) {
+        self.ranges.remove(range);
+        let is_whole = |at: Range<u64>| at.end <= range.start || range.end <= at.start;
+        self.moved.retain(|memory| memory.moved().is_none_or(is_whole));
+    }
+
+    /// No kernel runs: takes the memory back.
+    pub fn clear(&mut self) {
+        let mut room: u64 = self.kept.iter().map(Movable::room).sum();
+        for mut memory in self.moved.drain(..) {
+            // SAFETY: no kernel runs that could use it, and it was not removed. If a region has unmapped it, that fails.
+            if room + memory.room() <= MOVED_KEPT && unsafe { memory.move_back() }.is_ok() {
+                room += memory.room();
+                self.kept.push(memory);
+            }
+        }
+        self.ranges.clear();
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/streamed.rs"]
+mod tests;
