@@ -36,8 +36,10 @@ pub const STAGED: u64 = limit(4 << 20, 2 << 10) as u64;
 /// How many buffers of bulk data to and from an accelerator there are beyond one for each queue: what they hold has come
 /// before its turn, or is on its way to another process while its queue goes on.
 pub const STAGED_AHEAD: usize = limit(2, 1);
-/// From this size on, a copy within a device, or to or from its accelerator, takes long, bytes.
+/// From this size on, a copy within a device takes long, bytes.
 pub const LONG_COPY: u64 = limit(1 << 20, 1 << 10) as u64;
+/// The same for a copy to or from an accelerator: MPI could move the next piece meanwhile.
+pub const LONG_STAGED_COPY: u64 = limit(128 << 10, 1 << 10) as u64;
 /// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
 /// The number of the first image of a program.

@@ -17,7 +17,7 @@ use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
-use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers, spawners};
+use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
@@ -177,8 +177,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
         let warn =
             |doubt| log::warning(format_args!("device {number} (rank {rank} on host {}): {doubt}", place.me().host));
         narrowed.settle(at).into_iter().for_each(warn);
-        let (rivals, jobs) = (rivals_of(&place.hellos, rank, &place.team), spawners(&place.hellos, rank));
-        Seat { place: at, choices: narrowed.choices(), rivals, jobs }
+        Seat { place: at, choices: narrowed.choices(), rivals: rivals_of(&place.hellos, rank, &place.team) }
     });
     board.introduce(number, rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };

@@ -4,7 +4,7 @@
 use super::backend::Copies;
 use super::schedule::Item;
 use super::trace::MessageTrace;
-use crate::base::limits::{LONG_COPY, STAGED, THREADS};
+use crate::base::limits::{LONG_COPY, LONG_STAGED_COPY, STAGED, THREADS};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::link::Peer;
@@ -56,7 +56,7 @@ impl Work {
 
     /// True if the rest of the message may take long.
     pub fn may_take_long(&self) -> bool {
-        if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_COPY) {
+        if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_STAGED_COPY) {
             return true;
         }
         let mut rest = Commands::resume(&self.message, self.position);
@@ -85,8 +85,8 @@ impl Work {
     pub fn copies_long(&self, is_direct: impl Fn(u64, u64) -> bool) -> bool {
         match (&self.copies, self.next()) {
             (Some(_), Some(Command::LaunchShaped { .. })) => false,
-            (Some(copies), _) => copies.bytes.len() as u64 >= LONG_COPY,
-            (None, Some(Command::Send { from, len, .. })) => len >= LONG_COPY && !is_direct(from, len),
+            (Some(copies), _) => copies.bytes.len() as u64 >= LONG_STAGED_COPY,
+            (None, Some(Command::Send { from, len, .. })) => len >= LONG_STAGED_COPY && !is_direct(from, len),
             (None, Some(Command::Copy { len, .. })) => len >= LONG_COPY,
             (None, _) => false,
         }

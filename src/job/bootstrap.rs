@@ -136,6 +136,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     mine.fragment = settings.fragment;
     if mpi.is_spawned() && role == Role::Host {
         mine.spawners = first_number(&["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"]).unwrap_or(1);
+        mine.spawner = first_number(&["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]).unwrap_or(0);
     }
     if role == Role::Device {
         mine.backend = settings.backend;

@@ -15,6 +15,7 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         devices: u32::from(role == Role::Device),
         processes: 1,
         spawners: 1,
+        spawner: 0,
         pid: std::process::id(),
         cores: node::cores(),
         memory: node::memory(),
@@ -124,13 +125,18 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
 pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
     let devices: usize = here.map(|h| h.devices as usize).sum();
-    devices.max(1) * spawners(hellos, rank)
+    devices.max(1) * spawner(hellos, rank).1.max(1)
 }
 
-/// The place of a rank among the ranks of its node that use accelerators.
+/// The place of a rank among the ranks of its node that use accelerators. Those of its job come after those of the programs
+/// there that stand before its own, if they have spawned as many each.
 pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
-    let is_peer = |h: &&Hello| h.node == hellos[rank].node && h.role == Role::Device && h.backend == Backend::Offload;
-    hellos[..rank].iter().filter(is_peer).count()
+    let count = |hellos: &[Hello], node| {
+        let is_peer = |h: &&Hello| h.node == node && h.role == Role::Device && h.backend == Backend::Offload;
+        hellos.iter().filter(is_peer).count()
+    };
+    let node = hellos[rank].node;
+    spawner(hellos, rank).0 * count(hellos, node) + count(&hellos[..rank], node)
 }
 
 /// When a device allocates its memory.
@@ -145,7 +151,8 @@ pub(crate) enum Turn {
 }
 
 /// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included.
-/// `team` are the devices of its program.
+/// `team` are the devices of its program. If that has spawned them, each other program on the node that may do the same is
+/// taken to have as many.
 pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(usize, Turn)> {
     let me = &hellos[rank];
     let is_rival = |&other: &usize| {
@@ -157,13 +164,20 @@ pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(u
         true => Turn::Later,
         false => Turn::Unknown,
     };
-    (0..hellos.len()).filter(is_rival).map(|other| (accelerator_of(hellos, other), turn(other))).collect()
+    let ranks: Vec<usize> = (0..hellos.len()).filter(is_rival).collect();
+    let mut rivals: Vec<_> = ranks.iter().map(|&other| (accelerator_of(hellos, other), turn(other))).collect();
+    let ((mine, all), each) = (spawner(hellos, rank), ranks.len());
+    let first = rivals.iter().map(|rival| rival.0).min().unwrap_or(0).saturating_sub(mine * each);
+    let others = (0..all).filter(|&other| other != mine).flat_map(|other| other * each..(other + 1) * each);
+    rivals.extend(others.map(|place| (first + place, Turn::Unknown)));
+    rivals
 }
 
-/// The number of programs on a rank's node that have spawned devices there, or may do so, if its program has.
-pub(crate) fn spawners(hellos: &[Hello], rank: usize) -> usize {
+/// The place of a rank's program among those on the rank's node that have spawned devices there, or may do so, and their
+/// number; (0, 1) if it has spawned none, or runs elsewhere.
+fn spawner(hellos: &[Hello], rank: usize) -> (usize, usize) {
     let here = hellos.iter().filter(|h| h.node == hellos[rank].node && h.role == Role::Host);
-    here.map(|h| h.spawners as usize).max().unwrap_or(1).max(1)
+    here.map(|h| (h.spawner as usize, h.spawners as usize)).max_by_key(|&(_, all)| all).unwrap_or((0, 1))
 }
 
 /// The number of processes of the job that compute or wait on a rank's node.

@@ -253,11 +253,13 @@ impl Memory {
             open.note(engine.tracing(), at, what);
             return Ok(());
         }
-        let piece = if self.is_buffered(device, size) { staged_piece(size) } else { size };
-        (0..size).step_by(piece as usize).try_for_each(|at| {
-            let here = host.wrapping_add(at as usize);
-            // SAFETY: the caller's promise.
-            unsafe { self.transfer(queue, device + at, here, (size - at).min(piece), to_device) }
+        let pieces = if self.is_buffered(device, size) { staged_pieces(size, to_device) } else { vec![size] };
+        let mut at = 0;
+        pieces.into_iter().try_for_each(|len| {
+            let (there, here) = (device + at, host.wrapping_add(at as usize));
+            at += len;
+            // SAFETY: the caller's promise; the pieces add up to `size`.
+            unsafe { self.transfer(queue, there, here, len, to_device) }
         })
     }
 
@@ -421,10 +423,35 @@ impl Memory {
     }
 }
 
-/// Bytes of a piece of a copy that goes through buffers. MPI moves the first piece, or the last one, while the accelerator has
-/// nothing to do, and each piece costs a message and a synchronization of the accelerator. The sum of both is least where
-/// the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. A piece has at
-/// least 1 MiB, if there is so much: less in two pieces gains nothing.
+/// Bytes of the pieces of a copy between the program and a device that goes through buffers. While MPI moves the first one to
+/// the device, or the last one from it, the accelerator has nothing to do: that one is small. Each further one can be as much
+/// larger as MPI is faster than an accelerator's slow copies, since MPI moves it while the accelerator copies the one before.
+/// Less than 2 MiB in two pieces gains nothing.
+fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
+    const GROWTH: u64 = 3;
+    if size < STAGED / 2 {
+        return vec![size];
+    }
+    let first = STAGED / 8;
+    let most = staged_piece(size).max(STAGED / 2);
+    let (mut pieces, mut left, mut next) = (Vec::new(), size, first);
+    while left > 0 {
+        // No piece of its own for a small rest.
+        let len = if left < next + first { left.min(STAGED) } else { next };
+        pieces.push(len);
+        left -= len;
+        next = (GROWTH * next).min(most);
+    }
+    if !to_device {
+        pieces.reverse();
+    }
+    pieces
+}
+
+/// Bytes of a piece of a copy between two devices that goes through buffers. MPI moves the first piece, or the last one, while
+/// an accelerator has nothing to do, and each piece costs a message and a synchronization of the accelerator. The sum of both
+/// is least where the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. A
+/// piece has at least 1 MiB, if there is so much: less in two pieces gains nothing.
 fn staged_piece(size: u64) -> u64 {
     const PAGE: u64 = 4096;
     let best = size.saturating_mul(STAGED / 16).isqrt().clamp(STAGED / 4, STAGED);

@@ -12,13 +12,13 @@ use crate::base::{Error, Result};
 use crate::sys::node::Processor;
 use std::ops::Range;
 
-/// Bytes of an encoded [`Hello`].
+/// Bytes of an encoded [`Hello`], the same in all versions: MPI exchanges them before anything is known.
 pub const HELLO_LEN: usize = 512;
 
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
 /// Bytes of a processor's vendor; x86-64 processors spell it in 12.
-const VENDOR: usize = 16;
+const VENDOR: usize = 12;
 /// Bytes of a processor's name; x86-64 processors spell it in 48.
 const NAME: usize = 48;
 /// Most ranges of shared files.
@@ -56,6 +56,8 @@ pub struct Hello {
     /// For a program that spawned its devices, the number of processes on its node that may do the
     /// same; otherwise 1.
     pub spawners: u32,
+    /// Its place among these; otherwise 0.
+    pub spawner: u32,
     /// Process id.
     pub pid: u32,
     /// Cores that it may use, ascending; the record omits those from `CORES` on.
@@ -110,7 +112,7 @@ impl Hello {
         let outside = self.outside.clone().filter(|_| shared.is_some()).unwrap_or(NOWHERE);
         (outside.start, outside.end).write(&mut out);
         shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
-        self.pool.write(&mut out);
+        (self.pool, self.spawner).write(&mut out);
         debug_assert!(out.len() <= HELLO_LEN);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
@@ -183,6 +185,7 @@ impl Hello {
                 all
             },
             pool: r.take()?,
+            spawner: r.take()?,
         })
     }
 }

@@ -67,8 +67,6 @@ pub(crate) struct Seat {
     pub choices: Choices,
     /// The places of those that choose from the same accelerators, itself included.
     pub rivals: Vec<(usize, Turn)>,
-    /// How many jobs like this one may be on the node, each with as many devices.
-    pub jobs: usize,
 }
 
 /// The devices that share an accelerator.
@@ -91,7 +89,7 @@ impl Seat {
             sharers.count() as u64
         };
         let (with_memory, without) = (count(Turn::Earlier), count(Turn::Later).max(1));
-        Sharers { with_memory, without, all: (with_memory + without + count(Turn::Unknown)) * self.jobs as u64 }
+        Sharers { with_memory, without, all: with_memory + without + count(Turn::Unknown) }
     }
 }
 

@@ -19,6 +19,7 @@ fn a_record_survives_the_wire() {
         devices: 2,
         processes: 3,
         spawners: 4,
+        spawner: 3,
         pid: 5,
         memory: 6,
         node: 7,
@@ -117,8 +118,15 @@ fn accelerators_are_counted_on_each_node() {
     assert_eq!((places[1], places[4], places[2], places[5]), (0, 1, 0, 1));
     assert_eq!(rivals_of(&job, 4, &[1, 2, 4]), [(0, Turn::Earlier), (1, Turn::Later)]);
     assert_eq!(rivals_of(&job, 1, &[1, 2]), [(0, Turn::Later), (1, Turn::Unknown)]);
-    assert_eq!((spawners(&job, 4), spawners(&job, 5)), (1, 1));
-    assert_eq!(spawners(&[Hello { spawners: 3, ..job[0].clone() }, job[1].clone()], 1), 3);
+    assert_eq!((spawner(&job, 4), spawner(&job, 5)), ((0, 1), (0, 1)));
+    // The second one of three programs on its node, each of which spawns two devices there and two elsewhere.
+    let mut spawned = job.clone();
+    (spawned[0].spawners, spawned[0].spawner) = (3, 1);
+    assert_eq!([1, 4, 2, 5].map(|rank| accelerator_of(&spawned, rank)), [2, 3, 0, 1]);
+    let others = [0, 1, 4, 5].map(|place| (place, Turn::Unknown));
+    let rivals = [vec![(2, Turn::Earlier), (3, Turn::Later)], others.to_vec()].concat();
+    assert_eq!(rivals_of(&spawned, 4, &[1, 2, 4, 5]), rivals);
+    assert_eq!(rivals_of(&spawned, 2, &[1, 2, 4, 5]), [(0, Turn::Later), (1, Turn::Later)]);
     let [h, a, b, c, d, e] = job;
     let others = [h, a, b, c, Hello { pool: 1, ..d }, e];
     assert_eq!(

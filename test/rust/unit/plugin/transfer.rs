@@ -14,3 +14,23 @@ fn pieces_suit_the_size_of_the_copy() {
         assert!((size.min(STAGED / 4)..=STAGED).contains(&piece), "{size}: {piece}");
     }
 }
+
+#[test]
+fn the_piece_that_overlaps_with_nothing_is_small() {
+    if STAGED == 4 << 20 {
+        let kib =
+            |size: u64, to_device| staged_pieces(size << 10, to_device).iter().map(|len| len >> 10).collect::<Vec<_>>();
+        assert_eq!(kib(2047, true), [2047]);
+        assert_eq!(kib(2048, true), [512, 1536]);
+        assert_eq!(kib(2048 + 511, false), [2047, 512]);
+        assert_eq!(kib(4096, false), [2048, 1536, 512]);
+        assert_eq!(kib(16 << 10, true), [512, 1536, 2048, 2048, 2048, 2048, 2048, 2048, 2048]);
+    }
+    for size in [1, 4097, 300_001, (1 << 20) + 1, (4 << 20) + 8, (5 << 20) - 1, (9 << 20) + 1, (200 << 20) + 5] {
+        for to_device in [true, false] {
+            let pieces = staged_pieces(size, to_device);
+            assert_eq!(pieces.iter().sum::<u64>(), size);
+            assert!(pieces.iter().all(|len| (1..=STAGED).contains(len)), "{size}: {pieces:?}");
+        }
+    }
+}

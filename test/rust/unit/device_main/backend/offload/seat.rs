@@ -7,7 +7,7 @@ use Turn::{Earlier, Later, Unknown};
 /// The sharers of the accelerator at a place among this many of CUDA's, of which this many are visible.
 fn sharers(place: usize, among: usize, visible: usize, rivals: &[(usize, Turn)]) -> (u64, u64, u64) {
     let choices = [(elf::CUDA, among), (elf::AMDGPU, 9), (0, 0)];
-    let seat = Seat { place, choices, rivals: rivals.to_vec(), jobs: 1 };
+    let seat = Seat { place, choices, rivals: rivals.to_vec() };
     let Sharers { with_memory, without, all } = seat.sharers(visible, elf::CUDA);
     (with_memory, without, all)
 }
@@ -46,9 +46,9 @@ fn programs_that_share_an_accelerator_get_the_same_memory() {
     let (all, mut free) = (80u64 << 30, 80u64 << 30);
     // Three jobs with a device each, then one that does not know of them.
     for _ in 0..3 {
-        let arena = Seat { place: 0, choices: Default::default(), rivals: vec![(0, Later)], jobs: 3 }
-            .sharers(1, elf::CUDA)
-            .arena(free, all);
+        let rivals = vec![(0, Later), (1, Unknown), (2, Unknown)];
+        let seat = Seat { place: 0, choices: Default::default(), rivals };
+        let arena = seat.sharers(1, elf::CUDA).arena(free, all);
         assert_eq!(arena, 15 * (all / 48));
         free -= arena;
     }
