@@ -423,6 +423,9 @@ impl Memory {
     }
 }
 
+/// Where pieces begin, as far as possible.
+const PAGE: u64 = 4096;
+
 /// Bytes of the pieces of a copy between the program and a device that goes through buffers. While MPI moves the first one to
 /// the device, or the last one from it, the accelerator has nothing to do: that one is small. Each further one can be as much
 /// larger as MPI is faster than an accelerator's slow copies, since MPI moves it while the accelerator copies the one before.
@@ -444,6 +447,10 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     }
     if !to_device {
         pieces.reverse();
+        // All begin at the same place of a page.
+        let (rest, last) = (pieces[0] % PAGE.min(first), pieces.len() - 1);
+        pieces[0] -= rest;
+        pieces[last] += rest;
     }
     pieces
 }
@@ -453,7 +460,6 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
 /// is least where the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. A
 /// piece has at least 1 MiB, if there is so much: less in two pieces gains nothing.
 fn staged_piece(size: u64) -> u64 {
-    const PAGE: u64 = 4096;
     let best = size.saturating_mul(STAGED / 16).isqrt().clamp(STAGED / 4, STAGED);
     let pieces = (size / best).max(size.div_ceil(STAGED)).max(1);
     size.div_ceil(pieces).next_multiple_of(PAGE).min(STAGED)

@@ -22,7 +22,7 @@ fn the_piece_that_overlaps_with_nothing_is_small() {
             |size: u64, to_device| staged_pieces(size << 10, to_device).iter().map(|len| len >> 10).collect::<Vec<_>>();
         assert_eq!(kib(2047, true), [2047]);
         assert_eq!(kib(2048, true), [512, 1536]);
-        assert_eq!(kib(2048 + 511, false), [2047, 512]);
+        assert_eq!(kib(2048 + 511, false), [2044, 515]);
         assert_eq!(kib(4096, false), [2048, 1536, 512]);
         assert_eq!(kib(16 << 10, true), [512, 1536, 2048, 2048, 2048, 2048, 2048, 2048, 2048]);
     }
@@ -31,6 +31,10 @@ fn the_piece_that_overlaps_with_nothing_is_small() {
             let pieces = staged_pieces(size, to_device);
             assert_eq!(pieces.iter().sum::<u64>(), size);
             assert!(pieces.iter().all(|len| (1..=STAGED).contains(len)), "{size}: {pieces:?}");
+            assert!(
+                pieces.split_last().unwrap().1.iter().all(|len| len % PAGE.min(STAGED / 8) == 0),
+                "{size}: {pieces:?}"
+            );
         }
     }
 }
