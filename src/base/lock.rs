@@ -9,7 +9,7 @@
 //! no user code, no blocking MPI call. [`order`] names the exceptions.
 //!
 //! It does not list read-write locks and the locks of files that `test/rust/models.rs` checks: threads
-//! take these last, and for a moment.
+//! take these last, and for a moment. Those of `plugin::near`, which are held for longer, no thread waits for.
 
 use super::sync;
 use std::cell::Cell;

@@ -170,7 +170,8 @@ impl<B: Backend> Server<B> {
                 Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
                 Command::Share { at, len, offset } => {
                     // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the inbox.
-                    let is_done = self.interpreter.is_idle() && unsafe { backend.share(at, len, offset) };
+                    // Threads that regions have left running must not use mapped data (docs/limits.md).
+                    let is_done = self.interpreter.is_idle() && unsafe { backend.share(at, len, offset)? };
                     work.reply.extend_from_slice(&u64::from(is_done).to_le_bytes());
                 }
                 Command::Number { device } => backend.use_number(device),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The memory of a device on this node, as far as this process can access it by itself: all of it by system calls, and
-//! by a mapping that both processes share the beginning of the arena, where small data is, and windows in large data,
-//! where the program often copies a little.
+//! The memory of a device on this node, as far as this process can access it by itself. All of it can be accessed by system
+//! calls. A file that both processes map has the beginning of the arena, where small data is, and windows: parts of large
+//! data that the program often copies.
 
 use super::batch::Target;
 use super::libraries;
@@ -112,8 +112,11 @@ impl SharedPart {
     /// Counts a copy that begins at `at`; true if a window is due there.
     fn is_window_due(&self, at: u64) -> bool {
         let mut counts = self.counts.lock();
-        if counts.len() == COUNTED {
-            counts.clear();
+        if counts.len() >= COUNTED {
+            counts.retain(|_, count| {
+                *count /= 2;
+                *count > 0
+            });
         }
         let count = counts.entry(at / u64::from(node::page_size())).or_default();
         *count = count.wrapping_add(1);
@@ -124,14 +127,17 @@ impl SharedPart {
     fn new_window(&self, at: u64) -> Option<NewWindow<'_>> {
         let windows = self.windows.try_write()?;
         let page = u64::from(node::page_size());
-        let start = at - at % page;
-        let (before, mut after) = (windows.by_address.range(..=start).next_back(), windows.by_address.range(start..));
-        let limit = after.next().map_or(self.arena.end, |(&next, _)| next);
-        let len = (COPY_MAX.next_multiple_of(page) + page).min(limit - start).min(SHARED_WINDOWS - windows.bytes);
-        let is_behind = before.is_none_or(|(_, &(end, _))| end <= start);
-        let is_possible = self.arena.start + self.beginning <= start && is_behind && len > 0;
+        let before = windows.by_address.range(..=at).next_back().map_or(0, |(_, &(end, _))| end);
+        let start = before.max(at - at % page);
+        if !(self.arena.start + self.beginning..self.arena.end).contains(&start) {
+            // The beginning, or an image.
+            return None;
+        }
+        let limit = windows.by_address.range(start..).next().map_or(self.arena.end, |(&next, _)| next);
+        let end = limit.min(at - at % page + COPY_MAX.next_multiple_of(page) + page);
+        let len = end.saturating_sub(start).min(SHARED_WINDOWS - windows.bytes);
         let offset = self.beginning + windows.bytes;
-        is_possible.then_some(NewWindow { windows, at: start, len, offset })
+        (len > 0).then_some(NewWindow { windows, at: start, len, offset })
     }
 }
 
@@ -155,8 +161,16 @@ pub(crate) struct NewWindow<'a> {
 impl NewWindow<'_> {
     /// The device has moved them.
     pub(crate) fn add(mut self) {
-        self.windows.by_address.insert(self.at, (self.at + self.len, self.offset));
-        self.windows.bytes += self.len;
+        let (windows, end) = (&mut *self.windows, self.at + self.len);
+        windows.bytes += self.len;
+        if let Some((&start, before)) = windows.by_address.range_mut(..self.at).next_back()
+            && *before == (self.at, self.offset - (self.at - start))
+        {
+            // A copy may begin there and end here.
+            before.0 = end;
+            return;
+        }
+        windows.by_address.insert(self.at, (end, self.offset));
     }
 }
 
@@ -202,10 +216,16 @@ impl Near {
         Some(Access::ByCall { process, at, _stays: stays })
     }
 
-    /// True if copies of that size may have a window.
+    /// True if there may be a way to access so many bytes; by a system call only from `by_call` bytes on.
     #[inline]
-    pub(crate) fn may_share(&self, len: u64) -> bool {
-        self.shared.is_some() && len <= COPY_MAX
+    pub(crate) fn is_possible(&self, len: u64, by_call: u64) -> bool {
+        len <= COPY_MAX && (self.shared.is_some() || (self.process.is_some() && len >= by_call))
+    }
+
+    /// True if this process has mapped these bytes.
+    #[inline]
+    pub(crate) fn is_mapped(&self, at: u64, len: u64) -> bool {
+        self.mapped(at, len).is_some()
     }
 
     /// Counts a copy that begins at `at` outside of what is shared. Returns a window for more of them if it is due and

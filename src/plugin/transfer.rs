@@ -107,18 +107,13 @@ impl Memory {
     /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
     /// from `by_call` bytes on.
     fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access<'_>>> {
-        let mut access = self.near.access(at, len, by_call);
-        if (access.is_none() && !self.near.may_share(len)) || !self.is_settled(queue, len)? {
+        if !self.near.is_possible(len, by_call) || !self.is_settled(queue, len)? {
             return Ok(None);
         }
-        if !matches!(access, Some(Access::Mapped(_))) {
-            drop(access);
-            if let Some(window) = self.near.new_window(at) {
-                self.share(window)?;
-            }
-            access = self.near.access(at, len, by_call);
+        if !self.near.is_mapped(at, len) && self.queues.port().in_flight() == 0 {
+            self.near.new_window(at).map_or(Ok(()), |window| self.share(window))?;
         }
-        let Some(access) = access else { return Ok(None) };
+        let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
         if self.near.is_answer_due() {
             // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();

@@ -130,6 +130,11 @@ impl Movable {
             let (len, place) = (range.end - range.start, self.place_of(range.start));
             // SAFETY: the caller's promise; what it replaces is of this mapping.
             unsafe { remap(range.start, len, libc::MREMAP_FIXED, place)? };
+            // A region may have protected it.
+            // SAFETY: this is a part of this mapping, which nothing else uses.
+            if unsafe { libc::mprotect(place as *mut _, len as usize, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+                return Err(Error::last_os_error());
+            }
         }
         Ok(())
     }
@@ -142,7 +147,8 @@ impl Drop for Movable {
     }
 }
 
-/// Moves a mapping; returns its new address. Older C libraries do not pass this on.
+/// Moves a mapping; returns its new address. By the system call, because older C libraries do not pass all of this on. UCX
+/// learns of what was moved away when the C library unmaps these addresses later.
 ///
 /// # Safety
 /// The range was mapped as a whole, and nothing uses it; with `MREMAP_FIXED`, nothing uses the new one either.

@@ -122,19 +122,21 @@ pub(crate) struct Exchange {
 
 /// Owns memory, loads images, runs kernels. Several threads call it at once.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, so many of its bytes are
-    /// the beginning of the arena if that is possible: the host's side finds out. Without success there is no arena.
+    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it says
+    /// how many of its bytes are to be the arena's beginning, if that is possible: the host's side finds out. Without success
+    /// there is no arena.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64, shared: (u64, SharedFile)) -> Result<()>;
 
-    /// Moves pages of the arena to the shared file, from `offset` on; false if that is not possible.
+    /// Moves pages of the arena to the shared file, from `offset` on; false if that is not possible. After an error they may
+    /// be lost.
     ///
     /// # Safety
     /// Nothing uses these pages meanwhile.
-    unsafe fn share(&self, _at: u64, _len: u64, _offset: u64) -> bool {
-        false
+    unsafe fn share(&self, _at: u64, _len: u64, _offset: u64) -> Result<bool> {
+        Ok(false)
     }
 
     /// Lets kernels use the program's memory, if this backend can do that.

@@ -8,35 +8,38 @@
 
 #include "offload.h"
 
-enum { N = 8 << 20, PARTS = 400, PART = N / PARTS, HALF = 300, ROUNDS = 100 };
+enum { N = 8 << 20, PARTS = 400, PART = N / PARTS, COUNTS = 300, ROUNDS = 100 };
 enum { PASSES = 20000, COPYING = 2 };
 
 static int a[N], regions, copying;
 
-/// Counts in the second half of each part until all copies are made.
+/// The ints at the beginning of a part that are copied: in messages, or from process to process.
+static int copied(int part) { return part % 4 < COPYING ? 300 : 3000; }
+
+/// Counts behind these ints in each part until all copies are made.
 static void count(void) {
   for (int is_over = 0; !is_over; ++regions) {
 #pragma omp target map(to : a)
     for (int pass = 0; pass < PASSES; ++pass)
       for (int part = 0; part < PARTS; ++part)
-        ((volatile int *)a)[part * PART + HALF + pass % HALF]++;
+        ((volatile int *)a)[part * PART + copied(part) + pass % COUNTS]++;
 #pragma omp atomic read
     is_over = copying;
     is_over = is_over == 0;
   }
 }
 
-/// Copies the first half of every second part.
+/// Copies the beginning of every second part.
 static void copy(int t) {
   for (int round = 1; round <= ROUNDS; ++round)
     for (int part = t; part < PARTS; part += COPYING) {
-      int at = part * PART;
-      for (int i = 0; i < HALF; ++i)
+      int at = part * PART, n = copied(part);
+      for (int i = 0; i < n; ++i)
         a[at + i] = round * (part + i);
-#pragma omp target update to(a[at : HALF])
-      memset(a + at, 0, HALF * sizeof *a);
-#pragma omp target update from(a[at : HALF])
-      for (int i = 0; i < HALF; ++i)
+#pragma omp target update to(a[at : n])
+      memset(a + at, 0, n * sizeof *a);
+#pragma omp target update from(a[at : n])
+      for (int i = 0; i < n; ++i)
         CHECK(a[at + i] == round * (part + i));
     }
 #pragma omp atomic
@@ -56,12 +59,14 @@ int main(void) {
     else
       count();
 #pragma omp target exit data map(from : a)
-    for (int part = 0; part < PARTS; ++part)
-      for (int i = 0; i < HALF; ++i) {
+    for (int part = 0; part < PARTS; ++part) {
+      for (int i = 0; i < copied(part); ++i)
         CHECK(a[part * PART + i] == ROUNDS * (part + i));
-        int counts = regions * (PASSES / HALF + (i < PASSES % HALF));
-        CHECK(a[part * PART + HALF + i] == counts);
+      for (int i = 0; i < COUNTS; ++i) {
+        int counts = regions * (PASSES / COUNTS + (i < PASSES % COUNTS));
+        CHECK(a[part * PART + copied(part) + i] == counts);
       }
+    }
   }
   return 0;
 }

@@ -8,9 +8,10 @@ use crate::base::{Error, Result};
 use crate::debug;
 use crate::sys::{mapping, node, shared_file};
 use crate::wire::command::SharedFile;
+use memmap2::MmapOptions;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// All memory that this process can access, and what of it never faults. See `Backend` for the methods.
@@ -21,12 +22,23 @@ pub(super) struct Memory {
     end: AtomicU64,
     /// Writable memory of images.
     data: RwLock<Vec<Range<u64>>>,
-    /// The file that the program maps, too.
-    shared: RwLock<Option<File>>,
+    shared: RwLock<Option<Shared>>,
+}
+
+/// The file that the program maps, too.
+struct Shared {
+    file: File,
+    /// See [`file_id`].
+    id: (u64, u64),
+    len: u64,
+    /// Bytes of it that are the arena's beginning.
+    beginning: u64,
+    /// Other parts of the arena that it has.
+    windows: Vec<Range<u64>>,
 }
 
 impl Memory {
-    /// Maps the arena at an address that the host's side chose, with so much of the shared file as its beginning if possible.
+    /// Maps the arena at an address that the host's side chose. Its `beginning` is in the shared file if that is possible.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
@@ -51,7 +63,8 @@ impl Memory {
                 Ok(file) => {
                     // SAFETY: this is a part of what was just mapped.
                     unsafe { mapping::replace(at, beginning, (&file, 0))? };
-                    *self.shared.write() = Some(file);
+                    let (id, windows) = (file_id(&file)?, Vec::new());
+                    *self.shared.write() = Some(Shared { file, id, len: shared.len, beginning, windows });
                 }
                 Err(e) => debug!("no part of the arena is shared: {e}"),
             }
@@ -70,30 +83,51 @@ impl Memory {
     ///
     /// # Safety
     /// Nothing uses these pages meanwhile.
-    pub unsafe fn share(&self, at: u64, len: u64, offset: u64) -> bool {
-        let range = self.range();
-        let is_inside = range.contains(&at) && len <= range.end - at;
-        let Some(file) = &*self.shared.read() else { return false };
-        if !is_inside || !(at | len | offset).is_multiple_of(node::page_size().into()) {
-            return false;
+    ///
+    /// # Errors
+    /// They may be lost.
+    pub unsafe fn share(&self, at: u64, len: u64, offset: u64) -> Result<bool> {
+        let (range, mut shared) = (self.range(), self.shared.write());
+        let Some(Shared { file, id, len: file_len, beginning, windows }) = &mut *shared else { return Ok(false) };
+        let is_inside = |range: Range<u64>, at, len| range.contains(&at) && len <= range.end - at;
+        let is_possible = is_inside(range.start + *beginning..range.end, at, len)
+            && is_inside(*beginning..*file_len, offset, len)
+            && (at | len | offset).is_multiple_of(node::page_size().into())
+            && !windows.iter().any(|other| other.start < at + len && at < other.end);
+        // A region may have closed all files.
+        if !is_possible || file_id(file).ok() != Some(*id) {
+            return Ok(false);
         }
+        // SAFETY: both processes rely on the size of the file, which can't shrink.
+        let pages = unsafe { MmapOptions::new().offset(offset).len(len as usize).map_mut(&*file) };
+        let Ok(mut pages) = pages else { return Ok(false) };
         // SAFETY: the range is in the arena, and by the caller's promise nothing writes there.
-        let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) };
-        let copied = file.write_all_at(bytes, offset);
+        pages.copy_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) });
         // SAFETY: the caller's promise.
-        let moved = copied.and_then(|()| unsafe { mapping::replace(at, len, (file, offset)) });
-        moved.inspect_err(|e| debug!("{len} bytes at {at:#x} can't be shared: {e}")).is_ok()
+        unsafe { mapping::replace(at, len, (file, offset))? };
+        windows.push(at..at + len);
+        Ok(true)
     }
 
     pub fn discard(&self, at: u64, len: u64) {
-        let range = self.range();
-        if len > 0 && range.contains(&at) && len <= range.end - at {
-            // MADV_REMOVE frees pages of the shared file and fails for private memory.
-            for advice in [libc::MADV_REMOVE, libc::MADV_DONTNEED] {
-                // SAFETY: the range is in the arena. If this fails, the memory stays in use.
-                unsafe { libc::madvise(at as *mut _, len as usize, advice) };
-            }
+        let (range, page) = (self.range(), u64::from(node::page_size()));
+        if !range.contains(&at) || len > range.end - at {
+            return;
         }
+        // The host's side may know a smaller page.
+        let (start, end) = (at.next_multiple_of(page), (at + len) / page * page);
+        // SAFETY: both in the arena. If this fails, the memory stays in use.
+        let advise = |start: u64, end: u64, advice| unsafe {
+            if start < end {
+                libc::madvise(start as *mut _, (end - start) as usize, advice);
+            }
+        };
+        if let Some(Shared { beginning, windows, .. }) = &*self.shared.read() {
+            let beginning = range.start..range.start + beginning;
+            let shared = windows.iter().chain([&beginning]);
+            shared.for_each(|part| advise(start.max(part.start), end.min(part.end), libc::MADV_REMOVE));
+        }
+        advise(start, end, libc::MADV_DONTNEED);
     }
 
     pub fn add_data(&self, ranges: impl Iterator<Item = Range<u64>>) {
@@ -139,6 +173,11 @@ impl Memory {
         unsafe { out.set_len(out.len() + len) };
         Ok(())
     }
+}
+
+/// Tells an open file from all others.
+fn file_id(file: &File) -> std::io::Result<(u64, u64)> {
+    file.metadata().map(|about| (about.dev(), about.ino()))
 }
 
 fn checked(n: isize, len: usize, at: u64, done: &str) -> Result<()> {

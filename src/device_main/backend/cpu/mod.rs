@@ -104,7 +104,7 @@ impl Backend for Cpu {
         unsafe { self.memory.start(at, len, shared) }
     }
 
-    unsafe fn share(&self, at: u64, len: u64, offset: u64) -> bool {
+    unsafe fn share(&self, at: u64, len: u64, offset: u64) -> Result<bool> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.share(at, len, offset) }
     }

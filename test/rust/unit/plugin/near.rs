@@ -27,7 +27,10 @@ fn a_window_is_found_by_its_addresses() {
     assert_eq!(shared.here(start + 5, COPY_MAX).unwrap() as u64, here + offset + 5);
     assert!(shared.here(start + len - 5, 5).is_some() && shared.here(start + len - 5, 6).is_none());
     assert!(shared.here(start - 1, 2).is_none());
-    assert!(shared.new_window(start + len - 1).is_none(), "no page twice");
+    let next = shared.new_window(start + len - 1).unwrap();
+    assert_eq!((next.at, next.offset), (start + len, offset + len), "no page twice");
+    next.add();
+    assert_eq!(shared.here(start + len - 5, 10).unwrap() as u64, here + offset + len - 5, "one window");
     let before = shared.new_window(start - page).unwrap();
     assert_eq!((before.at, before.len), (start - page, page), "up to the next one");
 }
@@ -36,6 +39,7 @@ fn a_window_is_found_by_its_addresses() {
 fn windows_stay_in_the_arena_and_the_file() {
     let shared = shared();
     assert!(shared.new_window(AT).is_none(), "it is shared anyway");
+    assert!(shared.new_window(AT - 1).is_none() && shared.new_window(AT + CAPACITY).is_none(), "not the arena");
     let last = shared.new_window(AT + CAPACITY - 1).unwrap();
     assert_eq!(last.at + last.len, AT + CAPACITY);
     last.add();
@@ -56,4 +60,18 @@ fn a_window_is_due_after_several_copies() {
     assert_eq!(due, 3, "tried again if the device was busy");
     (0..2 * COUNTED as u64).for_each(|n| assert!(!shared.is_window_due(AT + n * u64::from(node::page_size()))));
     assert!(shared.counts.lock().len() <= COUNTED);
+}
+
+#[test]
+fn no_window_is_made_during_a_copy_by_a_system_call() {
+    let (process, at) = (Some(std::process::id() as i32), AT + CAPACITY / 2);
+    let near = Near { process, shared: Some(shared()), queues_are_private: true, copies: AtomicU32::new(0) };
+    let shared = near.shared.as_ref().unwrap();
+    let access = near.access(at, BY_CALL_MIN, BY_CALL_MIN);
+    assert!(matches!(access, Some(Access::ByCall { .. })) && shared.new_window(at).is_none());
+    drop(access);
+    let window = shared.new_window(at).unwrap();
+    assert!(near.access(at, BY_CALL_MIN, BY_CALL_MIN).is_none(), "by message");
+    window.add();
+    assert!(matches!(near.access(at, BY_CALL_MIN, BY_CALL_MIN), Some(Access::Mapped(_))));
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(super) struct Streamed {
     ranges: Ranges,
     moved: Vec<Movable>,
-    /// For later ranges.
+    /// For later ranges, the oldest first.
     kept: Vec<Movable>,
     /// Least bytes that are moved.
     pub min: u64,
@@ -28,8 +28,9 @@ impl Streamed {
             return None;
         }
         let fits = |kept: &Movable| (len..=2 * len).contains(&kept.room());
-        match self.kept.iter().position(fits) {
-            Some(place) => Some(self.kept.swap_remove(place)),
+        let best = (0..self.kept.len()).filter(|&i| fits(&self.kept[i])).min_by_key(|&i| self.kept[i].room());
+        match best {
+            Some(place) => Some(self.kept.remove(place)),
             None => Movable::new(len).ok(),
         }
     }
@@ -57,14 +58,18 @@ impl Streamed {
 
     /// No kernel runs: takes the memory back.
     pub fn clear(&mut self) {
-        let mut room: u64 = self.kept.iter().map(Movable::room).sum();
         for mut memory in self.moved.drain(..) {
-            // SAFETY: no kernel runs that could use it, and it was not removed. If a region has unmapped it, that fails.
-            if room + memory.room() <= MOVED_KEPT && unsafe { memory.move_back() }.is_ok() {
-                room += memory.room();
+            // SAFETY: no kernel runs that could use it, and it was not removed.
+            if unsafe { memory.move_back() }.is_ok() {
                 self.kept.push(memory);
             }
         }
+        let mut room: u64 = self.kept.iter().map(Movable::room).sum();
+        self.kept.retain(|memory| {
+            let is_kept = room <= MOVED_KEPT;
+            room -= if is_kept { 0 } else { memory.room() };
+            is_kept
+        });
         self.ranges.clear();
     }
 }

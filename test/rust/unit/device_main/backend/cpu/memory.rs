@@ -3,6 +3,7 @@
 
 use super::*;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 #[test]
 fn a_new_arena_replaces_the_old_one() {
@@ -41,15 +42,26 @@ fn shared_pages_keep_their_contents() {
     unsafe {
         m.start(AT, 16 * page, (2 * page, shared)).unwrap();
         m.write(AT + 8 * page, &[7; 9]).unwrap();
-        assert!(m.share(AT + 8 * page, 2 * page, 2 * page));
-        assert!(!m.share(AT + 12 * page, 1, 2 * page), "whole pages only");
-        assert!(!m.share(AT + 15 * page, 2 * page, 2 * page), "only the arena");
+        assert!(!m.share(AT + 8 * page, 2 * page, page).unwrap(), "not the beginning's part of the file");
+        assert!(!m.share(AT + 8 * page, 3 * page, 2 * page).unwrap(), "not behind the file");
+        assert!(m.share(AT + 8 * page, 2 * page, 2 * page).unwrap());
+        assert!(!m.share(AT + 9 * page, 2 * page, 2 * page).unwrap(), "no page twice");
+        assert!(!m.share(AT + 12 * page, 1, 2 * page).unwrap(), "whole pages only");
+        assert!(!m.share(AT + 15 * page, 2 * page, 2 * page).unwrap(), "only the arena");
     }
     let (mut here, mut there) = (Vec::new(), [0; 9]);
     m.read(AT + 8 * page, 9, &mut here).unwrap();
     file.read_exact_at(&mut there, 2 * page).unwrap();
-    assert_eq!((here, there), (vec![7; 9], [7; 9]));
+    assert_eq!((&here[..], there), (&[7; 9][..], [7; 9]));
     m.write(AT + 9 * page, &[8; 9]).unwrap();
     file.read_exact_at(&mut there, 3 * page).unwrap();
     assert_eq!(there, [8; 9]);
+    m.write(AT + 7 * page, &[9; 9]).unwrap();
+    m.discard(AT + 7 * page, 4 * page);
+    for (place, at) in [(2, 8), (3, 9)] {
+        file.read_exact_at(&mut there, place * page).unwrap();
+        here.clear();
+        m.read(AT + at * page, 9, &mut here).unwrap();
+        assert_eq!((&here[..], there), (&[0; 9][..], [0; 9]), "the file has discarded it");
+    }
 }
