@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What executes the regions of a job: processors or accelerators, and how many of these there are.
 
-use super::command::Job;
+use super::command::{Job, with_environment};
 use super::options::{self, LauncherKind, Options};
 use super::program::Program;
 use super::query;
@@ -14,10 +14,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 const VARIABLE: &str = "OMPTARGET_MPI_BACKEND";
+/// Empty, it hides NVIDIA's accelerators, which devices prefer to AMD's.
+const CUDA_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 pub(super) struct Regions {
-    /// The environment variable that says what executes them, unless it is set as it should be.
-    pub variable: Option<(String, OsString)>,
+    /// Environment variables that say what executes them, unless they are set as they should be.
+    pub variables: Vec<(String, OsString)>,
     /// The program's images that accelerators execute.
     pub images: Vec<Target>,
     /// Each accelerator is a device, unless the user wants otherwise.
@@ -38,15 +40,22 @@ impl Regions {
         };
         images.retain(|image| backend == Backend::Offload && image.is_accelerator());
         let value = if backend == Backend::Offload { "offload" } else { "cpu" };
-        let variable = must_be_set.then(|| (VARIABLE.into(), value.into()));
+        let mut variables: Vec<(String, OsString)> = Vec::new();
+        variables.extend(must_be_set.then(|| (VARIABLE.into(), value.into())));
+        let has = |machine| images.iter().any(|image: &Target| image.machine == machine);
+        // Devices that an MPI application spawns do not get its variables, and it may use the accelerators itself.
+        let is_application = program.is_some_and(|program| program.mpi.is_some());
+        if has(elf::AMDGPU) && !has(elf::CUDA) && !is_application {
+            variables.push((CUDA_VISIBLE.into(), OsString::new()));
+        }
         let uses_all = backend == Backend::Offload && (program.is_none() || !images.is_empty());
-        Regions { variable, images, uses_all }
+        Regions { variables, images, uses_all }
     }
 }
 
 /// Gives each of these hosts that has no number yet, and is named once, as many devices as it has accelerators; or says how many this host has
 /// if the list is empty. A host without any gets a device too, which will report that.
-pub(super) fn count(job: &Job, device: &Path, hosts: &mut [Host]) -> Result<Option<u32>> {
+pub(super) fn count(job: &Job, device: &Path, regions: &Regions, hosts: &mut [Host]) -> Result<Option<u32>> {
     let all: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
     // A name for each device is a number, too.
     let is_open = |host: &Host| host.slots.is_none() && all.iter().filter(|name| **name == host.name).count() == 1;
@@ -54,11 +63,12 @@ pub(super) fn count(job: &Job, device: &Path, hosts: &mut [Host]) -> Result<Opti
     if names.is_empty() && !hosts.is_empty() {
         return Ok(None);
     }
-    let arguments = ["--accelerators".into()].into_iter().chain(names.iter().map(OsString::from));
+    let arguments = ["--accelerators"].into_iter().chain(names.iter().map(String::as_str));
     // By srun, the job's host may be another one; and like the job itself, the question may wait for an allocation.
     let is_srun = job.kind == LauncherKind::Srun;
     let job = Some(job).filter(|_| is_srun || !hosts.is_empty());
-    let (text, end) = query::ask(job, &names, device, arguments.collect(), (!is_srun).then_some(query::LIMIT))?;
+    let question = with_environment(&regions.variables, query::command(device, arguments));
+    let (text, end) = query::ask(job, &names, question, (!is_srun).then_some(query::LIMIT))?;
     let uncounted = |host: String| {
         Error::new(format!(
             "the accelerators of {host} can't be counted: {end}; say how many devices it should have (-n, --hosts), or see \

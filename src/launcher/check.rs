@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! `--check`: reports whether every host has all that a job needs.
 
+use super::command::with_environment;
 use super::{Plan, query};
 use crate::base::Result;
 use crate::base::target::Target;
 use crate::wire::check;
-use std::ffi::OsString;
 
 /// Prints a line for each requirement; true if all are met.
 pub(super) fn run(plan: &Plan) -> Result<bool> {
@@ -42,11 +42,9 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
     report(true, format!("plugin {} ({})", plan.build.plugin.display(), plan.build.family));
     report(true, format!("launcher {}", plan.job.launcher.display()));
 
-    let arguments: Vec<OsString> =
-        ["--check"].into_iter().chain(libraries.iter().map(String::as_str)).map(OsString::from).collect();
-    let ask = |hosts: &[String]| {
-        query::ask(Some(&plan.job), hosts, &plan.build.device, arguments.clone(), Some(query::LIMIT))
-    };
+    let arguments = ["--check"].into_iter().chain(libraries.iter().map(String::as_str));
+    let question = with_environment(&plan.regions.variables, query::command(&plan.build.device, arguments));
+    let ask = |hosts: &[String]| query::ask(Some(&plan.job), hosts, question.clone(), Some(query::LIMIT));
     // The devices are on the named hosts, if there are any.
     let images = if plan.hosts.is_empty() { plan.regions.images.as_slice() } else { &[] };
     let ours = report_host(&mut report, "this host", &ask(&[])?, (None, images));

@@ -102,7 +102,7 @@ impl Plan {
         let regions = Regions::of(options, program.as_ref(), settings.backend);
         let job = Job::empty(kind, launcher, options, settings.heartbeat);
         let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
-            true => accelerators::count(&job, &build.device, hosts),
+            true => accelerators::count(&job, &build.device, &regions, hosts),
             false => Ok(None),
         })?;
 
@@ -119,7 +119,7 @@ impl Plan {
         if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
         }
-        environment.extend(regions.variable.clone());
+        environment.extend(regions.variables.clone());
         environment.extend(options.placement.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
         let mut ranks = options.placement.ranks;
         let mut places = Vec::new();

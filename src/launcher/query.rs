@@ -20,17 +20,20 @@ const REST: Duration = Duration::from_secs(2);
 /// What each host runs. Any host has a shell; the device executable, if it is there, reports the rest.
 const SCRIPT: &str = r#"if test -x "$0"; then exec "$0" "$@"; fi; echo "omptarget-mpi-check missing $0""#;
 
-/// Runs the device executable once on each host, or on this one if none is named; without a job, by itself. Returns the
-/// output and how it ended.
+/// The command that asks the host on which it runs.
+pub(super) fn command<'a>(device: &Path, arguments: impl Iterator<Item = &'a str>) -> Vec<OsString> {
+    let words = ["sh".into(), "-c".into(), SCRIPT.into(), device.into()];
+    words.into_iter().chain(arguments.map(OsString::from)).collect()
+}
+
+/// Runs a command once on each host, or on this one if none is named; without a job, by itself. Returns the output and how
+/// it ended.
 pub(super) fn ask(
     job: Option<&Job>,
     hosts: &[String],
-    device: &Path,
-    arguments: Vec<OsString>,
+    command: Vec<OsString>,
     limit: Option<Duration>,
 ) -> Result<(String, String)> {
-    let mut command: Vec<OsString> = vec!["sh".into(), "-c".into(), SCRIPT.into(), device.into()];
-    command.extend(arguments);
     let ranks = hosts.len().max(1) as u32;
     let hosts = hosts.iter().map(|host| (host.clone(), 1)).collect();
     let words = match job {

@@ -287,9 +287,9 @@ impl Backend for Offload {
         let runtime = self.runtime()?;
         let entries = self.announced.lock().remove(&id).unwrap_or_default();
         let (bytes, list) = pending.contents();
-        Target::of_image(bytes)
-            .and_then(|image| runtime.gpu.target.check(image))
-            .map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
+        let target =
+            Target::of_image(bytes).map_err(|e| e.context(format_args!("{}: the image is", runtime.name())))?;
+        runtime.check(target)?;
         let loads_here = runtime.gpu.target == Target::HOST && !is_bitcode(bytes);
         if loads_here {
             // The plugin loads such an image into this process, and finds only libraries that are there already.

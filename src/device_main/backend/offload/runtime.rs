@@ -5,7 +5,7 @@ use super::drivers::{self, Gpu};
 use super::own_plugins;
 use super::{Seat, Sharers};
 use crate::base::target::{self, Target};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, elf};
 use crate::device_main::backend::Copies;
 use crate::sys::node;
 use crate::wire::command::{Shape, libraries};
@@ -171,11 +171,12 @@ impl Calls {
         // SAFETY: some image was registered; before that libomptarget would crash.
         let count = || unsafe { (self.devices)() };
         let show_all = |before: i32, gpus: Vec<Gpu>| {
-            let undescribed = gpus.iter().filter(|gpu| !gpu.is_described()).count();
+            let shown = gpus.clone();
             let (images, gpus) = drivers::numbered(self.release, gpus);
             images.iter().for_each(|&image| self.register(Vec::leak(target::empty(image)), Vec::new()));
             let numbers = if images.is_empty() { before..before } else { before..count() };
-            Accelerators { numbers, gpus, undescribed }
+            let unused = if numbers.is_empty() { shown } else { Vec::new() };
+            Accelerators { numbers, gpus, unused }
         };
         let cuda = show_all(0, drivers::cuda());
         if !cuda.numbers.is_empty() {
@@ -188,12 +189,14 @@ impl Calls {
             ..19 if !amd.is_empty() => {
                 // SAFETY: no condition.
                 unsafe { (self.start_all)() };
-                Accelerators { numbers: first..count(), gpus: amd, undescribed: 0 }
+                let numbers = first..count();
+                let unused = if numbers.is_empty() { amd.clone() } else { Vec::new() };
+                Accelerators { numbers, gpus: amd, unused }
             }
             _ => show_all(first, amd),
         };
-        let undescribed = cuda.undescribed + amd.undescribed;
-        if amd.numbers.is_empty() { Accelerators { undescribed, ..own } } else { amd }
+        let unused = [cuda.unused, amd.unused].concat();
+        if amd.numbers.is_empty() { Accelerators { unused, ..own } } else { Accelerators { unused, ..amd } }
     }
 
     /// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
@@ -224,8 +227,8 @@ struct Accelerators {
     numbers: Range<i32>,
     /// What their driver says, in the order of the numbers.
     gpus: Vec<Gpu>,
-    /// How many more there are that the driver does not describe; libomptarget may not number them.
-    undescribed: usize,
+    /// What drivers show of kinds of which libomptarget numbers none.
+    unused: Vec<Gpu>,
 }
 
 impl Accelerators {
@@ -251,6 +254,8 @@ pub(super) struct Runtime {
     host: i32,
     pub gpu: Gpu,
     sharers: Sharers,
+    /// Accelerators of other kinds that drivers show, but libomptarget does not.
+    unused: Vec<Gpu>,
     has_loaded: AtomicBool,
 }
 
@@ -267,9 +272,12 @@ impl Runtime {
         std::mem::forget(library);
         let found = calls.accelerators();
         if found.numbers.is_empty() {
-            let missing = match found.undescribed {
-                0 => "its plugin for that, the driver, or the accelerator is missing".into(),
-                n => format!("the driver shows {n}, but not what they execute"),
+            let missing = match found.unused.iter().find(|gpu| gpu.is_described()) {
+                Some(gpu) => without_plugin(gpu),
+                None if found.unused.is_empty() => {
+                    "its plugin for that, the driver, or the accelerator is missing".into()
+                }
+                None => format!("the driver shows {}, but not what they execute", found.unused.len()),
             };
             return Err(Error::new(format!(
                 "{path} on host {at} finds no accelerator: {missing} \
@@ -282,7 +290,16 @@ impl Runtime {
         let (device, host) = (found.numbers.start + place as i32, unsafe { (calls.host)() });
         let (gpu, has_loaded) = (found.describe(place), AtomicBool::new(false));
         let sharers = seat.sharers(found.numbers.len(), gpu.target.machine);
-        Ok(Runtime { calls, path, device, host, gpu, sharers, has_loaded })
+        Ok(Runtime { calls, path, device, host, gpu, sharers, unused: found.unused, has_loaded })
+    }
+
+    /// Fails unless the accelerator can execute an image that is built for this.
+    pub fn check(&self, image: Target) -> Result<()> {
+        self.gpu.target.check(image).map_err(|e| {
+            let better = self.unused.iter().find(|gpu| gpu.target.check(image).is_ok());
+            let hint = better.map_or(String::new(), |gpu| format!("; {}", without_plugin(gpu)));
+            Error::new(format!("{}: the image is: {e}{hint}", self.name()))
+        })
     }
 
     /// Bytes for this device's arena, by what the driver says is free. `None` if it does not say.
@@ -423,6 +440,12 @@ impl Runtime {
             status => Err(Error::new(format!("{} could not run it (status {status})", self.name()))),
         }
     }
+}
+
+/// What is known of an accelerator that libomptarget does not find, although its driver shows it.
+fn without_plugin(gpu: &Gpu) -> String {
+    let machine = elf::machine_name(gpu.target.machine);
+    format!("the driver shows {gpu}, but libomptarget's plugin for {machine} is missing there, or can't use it")
 }
 
 /// The arguments of a launch, as libomptarget takes them.

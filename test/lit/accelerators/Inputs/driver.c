@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A driver of CUDA with STANDIN_GPUS accelerators (by default one) of compute capability 8.0 and with STANDIN_MEMORY bytes. What
 // is free of that is one number for all of them, and follows from the stand-in's STANDIN_COUNTS. With STANDIN_UNUSABLE their
-// contexts can't be made current.
+// contexts can't be made current. An empty CUDA_VISIBLE_DEVICES hides all.
 
 #include <stddef.h>
 #include <stdio.h>
@@ -12,7 +12,9 @@
 enum { FIRST = 7, MAJOR = 75 };
 
 static int gpus(void) {
-  const char *number = getenv("STANDIN_GPUS");
+  const char *number = getenv("STANDIN_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (visible && !*visible)
+    return 0;
   return number ? atoi(number) : 1;
 }
 
