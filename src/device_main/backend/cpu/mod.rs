@@ -195,7 +195,7 @@ impl Backend for Cpu {
         kernels::run(launch.kernel, launch.args, launch.array);
         // The rest takes as long as the link does.
         crash::end_timer(slot);
-        self.unified.end(slot, launch.message)
+        self.unified.end(slot, launch.message, || crash::fault().is_some())
     }
 
     fn begin_thread(&self, slot: usize) {
