@@ -39,10 +39,24 @@ pub(super) fn note() {
     }
 }
 
-/// Requests from MPICH's launcher that it ends the job and returns a failure. For a process that aborts, or exits while
-/// MPI starts: if several processes exit at once, MPICH 4.2's launcher may take all of them for successful.
+/// Requests from MPICH's launcher that it ends the job and returns a failure, where an exit is not enough. For a process
+/// that aborts, or exits while MPI starts: if several processes exit at once, MPICH 4.2's launcher may take all of them for
+/// successful.
 pub fn fail() {
-    if let Some(fd) = descriptor().filter(|_| forgets_statuses()) {
+    if forgets_statuses() {
+        end_job();
+    }
+}
+
+/// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0).
+pub fn fail_everywhere() {
+    if forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed) {
+        end_job();
+    }
+}
+
+fn end_job() {
+    if let Some(fd) = descriptor() {
         // An abort ends the launcher, which first has to read what this process has written.
         std::thread::sleep(OUTPUT_TIME);
         let word = b"cmd=abort exitcode=1\n";

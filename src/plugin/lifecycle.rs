@@ -20,6 +20,7 @@ use crate::base::settings::{Backend, Settings};
 use crate::base::sync::Mutex;
 use crate::base::target::Target;
 use crate::base::{Error, Result, log};
+use crate::mpi::pmi;
 use crate::sys::deadline::{end, end_after, flush_and_wait, flush_streams};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -216,6 +217,7 @@ pub(crate) fn give_up(e: Error) -> ! {
     }
     // Exit handlers do not run, because they may use devices; hence the output is flushed here.
     flush_streams();
+    pmi::fail_everywhere();
     end(1)
 }
 
