@@ -164,7 +164,8 @@ impl NewWindow<'_> {
         let (windows, end) = (&mut *self.windows, self.at + self.len);
         windows.bytes += self.len;
         if let Some((&start, before)) = windows.by_address.range_mut(..self.at).next_back()
-            && *before == (self.at, self.offset - (self.at - start))
+            && before.0 == self.at
+            && before.1 + (self.at - start) == self.offset
         {
             // A copy may begin there and end here.
             before.0 = end;

@@ -33,6 +33,9 @@ fn a_window_is_found_by_its_addresses() {
     assert_eq!(shared.here(start + len - 5, 10).unwrap() as u64, here + offset + len - 5, "one window");
     let before = shared.new_window(start - page).unwrap();
     assert_eq!((before.at, before.len), (start - page, page), "up to the next one");
+    before.add();
+    shared.new_window(AT + CAPACITY - page).unwrap().add();
+    assert!(shared.here(AT + CAPACITY - page, page).is_some() && shared.here(start - page, page + 1).is_none());
 }
 
 #[test]
