@@ -171,7 +171,8 @@ impl<B: Backend> Server<B> {
                 Command::Share { at, len, offset } => {
                     // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the inbox.
                     // Threads that regions have left running must not use mapped data (docs/limits.md).
-                    let is_done = self.interpreter.is_idle() && unsafe { backend.share(at, len, offset)? };
+                    let share = || unsafe { backend.share(at, len, offset) };
+                    let is_done = self.interpreter.is_idle() && share().unwrap_or_else(|e| self.die(&e));
                     work.reply.extend_from_slice(&u64::from(is_done).to_le_bytes());
                 }
                 Command::Number { device } => backend.use_number(device),

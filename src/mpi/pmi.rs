@@ -50,7 +50,7 @@ pub fn fail() {
 
 /// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0).
 pub fn fail_everywhere() {
-    if forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed) {
+    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed)) {
         end_job();
     }
 }
@@ -103,12 +103,16 @@ const OUTPUT_TIME: Duration = Duration::from_millis(100);
 /// How long to wait for the launcher's answer, in milliseconds.
 const PATIENCE: c_int = 2000;
 
+/// True for MPICH's launcher with this protocol.
+fn is_hydra() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    // Hydra's own variable, and those that select another protocol.
+    is_set("MPI_LOCALRANKID") && !is_set("PMI_VERSION") && !is_set("MPIR_CVAR_PMI_VERSION")
+}
+
 /// True for the launcher of MPICH 4.2.0 to 4.2.2, which loses the status of a process that exits without
 /// disconnecting: it kills the others, takes their ends for crashes too, and counts the first process as successful
 /// if it was not yet waited for.
 pub(super) fn forgets_statuses() -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    // Hydra's own variable, and those that select another protocol.
-    let is_hydra = is_set("MPI_LOCALRANKID") && !is_set("PMI_VERSION") && !is_set("MPIR_CVAR_PMI_VERSION");
-    is_hydra && ["MPICH 4.2.0", "MPICH 4.2.1", "MPICH 4.2.2"].contains(&library().as_str())
+    is_hydra() && ["MPICH 4.2.0", "MPICH 4.2.1", "MPICH 4.2.2"].contains(&library().as_str())
 }

@@ -30,7 +30,7 @@ const COPY_MAX: u64 = 64 << 10;
 pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
 /// After this many copies, which a device does not see, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
-/// Most pages whose copies are counted.
+/// With so many pages whose copies are counted, a further one halves all counts, and those of 1 are forgotten.
 const COUNTED: usize = 1024;
 
 /// A file in memory that a device may map as the beginning of its arena, and as windows.
@@ -111,14 +111,14 @@ impl SharedPart {
 
     /// Counts a copy that begins at `at`; true if a window is due there.
     fn is_window_due(&self, at: u64) -> bool {
-        let mut counts = self.counts.lock();
-        if counts.len() >= COUNTED {
+        let (mut counts, page) = (self.counts.lock(), at / u64::from(node::page_size()));
+        if counts.len() >= COUNTED && !counts.contains_key(&page) {
             counts.retain(|_, count| {
                 *count /= 2;
                 *count > 0
             });
         }
-        let count = counts.entry(at / u64::from(node::page_size())).or_default();
+        let count = counts.entry(page).or_default();
         *count = count.wrapping_add(1);
         count.is_multiple_of(COPIES_TO_SHARE)
     }

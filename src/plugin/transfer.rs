@@ -132,6 +132,7 @@ impl Memory {
         let command = Command::Share { at: window.at, len: window.len, offset: window.offset };
         // Until the device has answered, this process must not write there.
         if self.queues.engine.request(&self.control, command, Duration::MAX)? == 1 {
+            debug!("{} bytes at {:#x} of {} are mapped here", window.len, window.at, self.queues.port().name);
             window.add();
         }
         Ok(())
@@ -430,12 +431,16 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     if size < STAGED / 2 {
         return vec![size];
     }
-    let first = STAGED / 8;
+    let (first, page) = (STAGED / 8, PAGE.min(STAGED / 8));
     let most = staged_piece(size).max(STAGED / 2);
     let (mut pieces, mut left, mut next) = (Vec::new(), size, first);
     while left > 0 {
         // No piece of its own for a small rest.
-        let len = if left < next + first { left.min(STAGED) } else { next };
+        let len = match left {
+            _ if left >= next + first => next,
+            ..=STAGED => left,
+            _ => left / 2 / page * page,
+        };
         pieces.push(len);
         left -= len;
         next = (GROWTH * next).min(most);
@@ -443,7 +448,7 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     if !to_device {
         pieces.reverse();
         // All begin at the same place of a page.
-        let (rest, last) = (pieces[0] % PAGE.min(first), pieces.len() - 1);
+        let (rest, last) = (pieces[0] % page, pieces.len() - 1);
         pieces[0] -= rest;
         pieces[last] += rest;
     }

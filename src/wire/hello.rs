@@ -17,6 +17,8 @@ pub const HELLO_LEN: usize = 512;
 
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
+/// Most programs of a node that spawn devices.
+const SPAWNERS: u32 = 1 << 16;
 /// Bytes of a processor's vendor; x86-64 processors spell it in 12.
 const VENDOR: usize = 12;
 /// Bytes of a processor's name; x86-64 processors spell it in 48.
@@ -113,7 +115,7 @@ impl Hello {
         (outside.start, outside.end).write(&mut out);
         shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
         (self.pool, self.spawner).write(&mut out);
-        debug_assert!(out.len() <= HELLO_LEN);
+        assert!(out.len() <= HELLO_LEN);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
     }
@@ -185,7 +187,11 @@ impl Hello {
                 all
             },
             pool: r.take()?,
-            spawner: r.take()?,
+            spawner: {
+                let spawner = r.take()?;
+                let is_one = spawner < spawners && spawners <= SPAWNERS;
+                is_one.then_some(spawner).ok_or_else(|| Error::new("its number of programs is out of range"))?
+            },
         })
     }
 }

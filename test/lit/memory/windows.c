@@ -7,6 +7,7 @@
 // RUN: %run2 %t
 
 #include "offload.h"
+#include <unistd.h>
 
 enum { N = 8 << 20, PARTS = 400, PART = N / PARTS, COUNTS = 300, ROUNDS = 100 };
 enum { PASSES = 20000, COPYING = 2 };
@@ -26,6 +27,7 @@ static void count(void) {
 #pragma omp atomic read
     is_over = copying;
     is_over = is_over == 0;
+    usleep(500); // pages are moved now
   }
 }
 

@@ -101,10 +101,16 @@ impl Memory {
         // SAFETY: both processes rely on the size of the file, which can't shrink.
         let pages = unsafe { MmapOptions::new().offset(offset).len(len as usize).map_mut(&*file) };
         let Ok(mut pages) = pages else { return Ok(false) };
-        // SAFETY: the range is in the arena, and by the caller's promise nothing writes there.
-        pages.copy_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) });
+        // By a system call: a region may have protected its pages.
+        // SAFETY: there is room for so many bytes.
+        if unsafe { node::read_any(at, pages.as_mut_ptr(), pages.len()) } != len as isize {
+            return Ok(false);
+        }
         // SAFETY: the caller's promise.
-        unsafe { mapping::replace(at, len, (file, offset))? };
+        unsafe { mapping::replace(at, len, (file, offset)) }.map_err(|e| {
+            Error::from(e)
+                .context(format_args!("{len} bytes at {at:#x} can't be mapped from the file that the program shares"))
+        })?;
         windows.push(at..at + len);
         Ok(true)
     }

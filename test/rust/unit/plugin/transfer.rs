@@ -26,7 +26,9 @@ fn the_piece_that_overlaps_with_nothing_is_small() {
         assert_eq!(kib(4096, false), [2048, 1536, 512]);
         assert_eq!(kib(16 << 10, true), [512, 1536, 2048, 2048, 2048, 2048, 2048, 2048, 2048]);
     }
-    for size in [1, 4097, 300_001, (1 << 20) + 1, (4 << 20) + 8, (5 << 20) - 1, (9 << 20) + 1, (200 << 20) + 5] {
+    for size in
+        [1, 4097, 300_001, (1 << 20) + 1, (4 << 20) + 8, (5 << 20) - 1, (9 << 20) + 1, (200 << 20) + 5, 2_134_917_890]
+    {
         for to_device in [true, false] {
             let pieces = staged_pieces(size, to_device);
             assert_eq!(pieces.iter().sum::<u64>(), size);
