@@ -110,7 +110,7 @@ impl Memory {
         if !self.near.is_possible(len, by_call) || !self.is_settled(queue, len)? {
             return Ok(None);
         }
-        if !self.near.is_mapped(at, len) && self.queues.port().in_flight() == 0 {
+        if !self.near.is_mapped(at, len) {
             self.near.new_window(at).map_or(Ok(()), |window| self.share(window))?;
         }
         let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
