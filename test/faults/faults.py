@@ -107,8 +107,10 @@ def on_device(signal, modes, quick, cause, environment=None, limit=10):
     for mode in modes:
         happens = {"SIGSTOP": "the heartbeat ends the job"}.get(signal, "the job ends")
         done = "%s to the device while %s%s" % (signal, DEVICE[mode], with_heartbeat)
+        # By default a region of a program without `requires` may not use the program's memory.
+        variables = dict(environment or {}, **({"OMPTARGET_MPI_UNIFIED": "on"} if mode == "unmapped" else {}))
         yield Fault("device-%s-%s" % (word, mode), done, happens, mode, [("wait", 0.3), ("signal", "device", signal)],
-                    cause=cause, quick=mode in quick, environment=environment or {}, limit=limit,
+                    cause=cause, quick=mode in quick, environment=variables, limit=limit,
                     least=2 if environment else 0,
                     # Processes of a node write into one queue of MPICH's (UCX): what comes behind that which
                     # a process was about to write when it was stopped does not reach the other device.

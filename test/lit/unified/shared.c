@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Shared and host allocations are memory of the program that regions of all devices use by its addresses, without
-// `requires`. Before there is one, a forgotten map is an error; OMPTARGET_MPI_UNIFIED=off refuses them.
+// `requires`. Before there is one, a forgotten map is an error; OMPTARGET_MPI_UNIFIED=off refuses them. So it is with
+// omp_alloc and the allocators of such memory.
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t shared 2> %t.err
 // RUN: %line none %t.err
 // RUN: %run2 %t host 2> %t.err
 // RUN: %line none %t.err
+// RUN: %run2 %t shared-allocator 2> %t.err
+// RUN: %line none %t.err
+// RUN: %run2 %t host-allocator 2> %t.err
+// RUN: %line none %t.err
+// RUN: env OMPTARGET_MPI_UNIFIED=off %run2 --rc fail %t shared-allocator 2> %t.err
+// RUN: %line error %t.err "device 0" "rank 1" %hostname "OMPTARGET_MPI_UNIFIED=on"
 // RUN: env OMPTARGET_MPI_UNIFIED=off %run2 --rc fail %t shared 2> %t.err
 // RUN: %line error %t.err "device 0" "rank 1" %hostname "OMPTARGET_MPI_UNIFIED=on"
 // RUN: env OMPTARGET_MPI_UNIFIED=on %run2 %t shared 2> %t.err
@@ -27,12 +34,30 @@ void llvm_omp_target_free_host(void *, int);
 
 enum { N = 1000000 };
 
+static void *allocate(const char *how) {
+  if (!strcmp(how, "shared"))
+    return llvm_omp_target_alloc_shared(N, 0);
+  if (!strcmp(how, "host"))
+    return llvm_omp_target_alloc_host(N, 0);
+  if (!strcmp(how, "shared-allocator"))
+    return omp_alloc(N, llvm_omp_target_shared_mem_alloc);
+  CHECK(!strcmp(how, "host-allocator"));
+  return omp_alloc(N, llvm_omp_target_host_mem_alloc);
+}
+
+static void release(const char *how, void *p) {
+  if (!strcmp(how, "shared"))
+    llvm_omp_target_free_shared(p, 0);
+  else if (!strcmp(how, "host"))
+    llvm_omp_target_free_host(p, 0);
+  else // Not omp_null_allocator: LLVM's omp_free does not look for the allocator of such memory.
+    omp_free(p, !strcmp(how, "host-allocator") ? llvm_omp_target_host_mem_alloc : llvm_omp_target_shared_mem_alloc);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 2);
-  int is_shared = !strcmp(argv[1], "shared");
   need_devices(2);
-  unsigned char *p = is_shared ? llvm_omp_target_alloc_shared(N, 0)
-                               : llvm_omp_target_alloc_host(N, 0);
+  unsigned char *p = allocate(argv[1]);
   CHECK(p != NULL);
   size_t wrong = 0;
   fill(p, N, 0);
@@ -45,9 +70,6 @@ int main(int argc, char **argv) {
     CHECK(differences(p, N, round + 1) == 0);
   }
   CHECK(wrong == 0);
-  if (is_shared)
-    llvm_omp_target_free_shared(p, 0);
-  else
-    llvm_omp_target_free_host(p, 0);
+  release(argv[1], p);
   return 0;
 }
