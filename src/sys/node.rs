@@ -224,8 +224,12 @@ pub(crate) fn undo_binding() {
     let mut above = launcher::ancestors();
     let Some(launcher) = above.pop() else { return };
     let cores_of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).ok();
-    // A script that was bound otherwise has bound this process itself.
-    let is_bound_by_launcher = above.into_iter().all(|script| cores_of(script) == Some(mine));
+    // A script that was bound otherwise has bound this process itself. A rank, which may have undone its own binding by now,
+    // does not bind its workers.
+    let executable = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    let own = executable("self");
+    let mut scripts = above.into_iter().filter(|pid| executable(&pid.to_string()) != own);
+    let is_bound_by_launcher = scripts.all(|script| cores_of(script) == Some(mine));
     if let Some(all) = cores_of(launcher).filter(|all| is_bound_by_launcher && all.count() > mine.count()) {
         // If the kernel refuses, the launcher's binding stays, which is slower but correct.
         let _ = sched_setaffinity(None, &all);
