@@ -68,7 +68,8 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 pub const SHARED_MEMORY: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Most bytes of a device's other memory that the program maps because it often copies there.
 pub const SHARED_WINDOWS: u64 = limit(16 << 20, 256 << 10) as u64;
-/// After so many copies from or to one page it maps that and the next ones: to do so takes as long as about twenty copies.
+/// After this many copies from or to one page the program maps that page and the next ones, which takes as long as about
+/// twenty copies.
 pub const COPIES_TO_SHARE: u32 = limit(32, 2) as u32;
 
 /// With this many unanswered messages of one device, a further one waits a moment.

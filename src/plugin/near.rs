@@ -30,7 +30,7 @@ const COPY_MAX: u64 = 64 << 10;
 pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
 /// After this many copies, which a device does not see, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
-/// With so many pages whose copies are counted, a further one halves all counts, and those of 1 are forgotten.
+/// When copies of this many pages are counted, one of a further page halves all counts, and those of 1 are forgotten.
 const COUNTED: usize = 1024;
 
 /// A file in memory that a device may map as the beginning of its arena, and as windows.
@@ -217,7 +217,7 @@ impl Near {
         Some(Access::ByCall { process, at, _stays: stays })
     }
 
-    /// True if there may be a way to access so many bytes; by a system call only from `by_call` bytes on.
+    /// True if this process may be able to access `len` bytes; by a system call only from `by_call` bytes on.
     #[inline]
     pub(crate) fn is_possible(&self, len: u64, by_call: u64) -> bool {
         len <= COPY_MAX && (self.shared.is_some() || (self.process.is_some() && len >= by_call))

@@ -102,7 +102,7 @@ impl Memory {
         let pages = unsafe { MmapOptions::new().offset(offset).len(len as usize).map_mut(&*file) };
         let Ok(mut pages) = pages else { return Ok(false) };
         // By a system call: a region may have protected its pages.
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for them.
         if unsafe { node::read_any(at, pages.as_mut_ptr(), pages.len()) } != len as isize {
             return Ok(false);
         }
@@ -181,7 +181,7 @@ impl Memory {
     }
 }
 
-/// Tells an open file from all others.
+/// What distinguishes an open file from all others.
 fn file_id(file: &File) -> std::io::Result<(u64, u64)> {
     file.metadata().map(|about| (about.dev(), about.ino()))
 }
