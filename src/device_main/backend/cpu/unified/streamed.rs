@@ -21,7 +21,7 @@ impl Streamed {
         Streamed { ranges: Ranges::default(), moved: Vec::new(), kept: Vec::new(), min: MOVED_MIN }
     }
 
-    /// Memory for a range, if that is large enough. If the system has no memory or no addresses for more, there is none.
+    /// Memory for a range, if the range is large enough and the system has memory and addresses for it.
     pub fn prepare(&mut self, range: &Range<u64>) -> Option<Movable> {
         let len = range.end - range.start;
         if len < self.min {
