@@ -40,10 +40,7 @@ impl Loader {
         let Some(_loading) = self.loading.try_lock() else { return };
         let libraries = self.libraries.lock().take();
         if let Some(libraries) = libraries {
-            pool.settle(me);
-            pool.long(me, || backend.preload(&libraries));
-            // Before another thread can load an image, and run its kernels.
-            pool.claim(me);
+            pool.load_ahead(me, || backend.preload(&libraries));
         }
     }
 
