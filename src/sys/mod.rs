@@ -3,6 +3,7 @@
 //! connections, deadlines.
 
 pub(crate) mod cgroup;
+pub(crate) mod crew;
 pub(crate) mod deadline;
 pub mod launcher;
 pub(crate) mod layout;

@@ -11,11 +11,11 @@ use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
 use crate::base::limits::MEMORY_PIECE;
-use crate::base::lock::{Mutex, order};
+use crate::base::lock::{Guard, Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
 use crate::sys::process::{self, Mappings};
-use crate::sys::{layout, node, shared_file};
+use crate::sys::{crew, layout, node, shared_file};
 use crate::wire::command::{Command, SharedFile};
 use crate::wire::hello::Hello;
 use crate::wire::reply::{Changes, Digests, Known};
@@ -293,6 +293,15 @@ impl Unified {
         (port, seq): (usize, u64),
         (at, new, old): (u64, &[u8], &[u8]),
     ) -> Result<()> {
+        let mut taking = self.take(ports, port);
+        let merged = take_over(at, new, old, &taking.others);
+        taking.note(at..at + new.len() as u64);
+        drop(taking);
+        self.settle((ports, say), (port, seq), merged)
+    }
+
+    /// Begins to take over what a kernel of a device has changed. Others wait meanwhile.
+    fn take(&self, ports: &Ports, port: usize) -> Taking<'_> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
         let since = oldest(&ports[port]).unwrap_or(0);
@@ -302,14 +311,14 @@ impl Unified {
             let needed = ports.iter().filter_map(oldest).min().unwrap_or(0);
             taken.retain(|taken| taken.epoch >= needed);
         }
-        let is_meanwhile = |taken: &Taken| taken.port != port && taken.epoch >= since;
-        let is_others = |at: u64| taken.iter().any(|taken| is_meanwhile(taken) && taken.range.contains(&at));
-        let on_conflict = |conflict| self.resolve(conflict, (ports, say), (port, seq));
-        let result = take_over(at, new, old, (&is_others, &on_conflict));
-        if others_run {
-            taken.push(Taken { range: at..at + new.len() as u64, port, epoch: epoch::end() });
-        }
-        result
+        let is_meanwhile = |taken: &&Taken| taken.port != port && taken.epoch >= since;
+        let others = taken.iter().filter(is_meanwhile).map(|taken| taken.range.clone()).collect();
+        Taking { others, taken, port, others_run }
+    }
+
+    /// Some memory was taken over: fails if that was not possible, or not for all bytes.
+    fn settle(&self, (ports, say): (&Ports, Say<'_>), message: (usize, u64), (result, conflict): Merged) -> Result<()> {
+        conflict.map_or(Ok(()), |conflict| self.resolve(conflict, (ports, say), message)).and(result)
     }
 
     /// A kernel could not change a byte: fails, or warns once for each message. Other bytes were changed.
@@ -373,52 +382,78 @@ impl Unified {
         // `old.pid` is not looked at: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
         let before_file = ports[port].fetched(open)?;
-        let (mut theirs, mut before) = (vec![0; PIECE], vec![0; PIECE]);
-        for at in range.clone().step_by(PIECE) {
-            let (offset, len) = (at - range.start, PIECE.min((range.end - at) as usize));
+        let mut taking = self.take(ports, port);
+        let (Range { start, end }, others) = (range.clone(), std::mem::take(&mut taking.others));
+        let pieces = ((end - start) as usize).div_ceil(PIECE);
+        let merged = crew::share(pieces, move |buffer, i| {
+            let (at, offset) = (start + (i * PIECE) as u64, (i * PIECE) as u64);
+            let len = PIECE.min((end - at) as usize);
+            buffer.resize(2 * PIECE, 0);
+            let (theirs, before) = buffer.split_at_mut(PIECE);
             // SAFETY: the buffer is that long.
             let n = unsafe { process::read_memory(process, new.wrapping_add(offset), theirs.as_mut_ptr(), len) };
-            if n != len as isize || before_file.read_exact_at(&mut before[..len], at).is_err() {
-                return Err(Error::Reported);
-            }
-            let change = (at, &theirs[..len], &before[..len]);
-            if let Err(e) = self.take_over_range((ports, say), (port, seq), change) {
+            let is_read = n == len as isize && before_file.read_exact_at(&mut before[..len], at).is_ok();
+            is_read.then(|| take_over(at, &theirs[..len], &before[..len], &others))
+        });
+        taking.note(range);
+        drop(taking);
+        let is_read = merged.iter().all(Option::is_some);
+        for merged in merged.into_iter().flatten() {
+            if let Err(e) = self.settle((ports, say), (port, seq), merged) {
                 diagnose::fail_kernel(ports, (port, seq), &e);
             }
         }
-        Ok(())
+        if is_read { Ok(()) } else { Err(Error::Reported) }
     }
 }
 
-/// Which bytes another device has changed too, and what to do about a conflict.
-type Others<'a> = (&'a dyn Fn(u64) -> bool, &'a dyn Fn(Conflict) -> Result<()>);
+/// Taking over what a kernel of a device has changed.
+struct Taking<'a> {
+    /// What kernels of other devices have changed meanwhile.
+    others: Vec<Range<u64>>,
+    taken: Guard<'a, Vec<Taken>, { order::TAKEN }>,
+    port: usize,
+    others_run: bool,
+}
 
-/// Takes over a change of the program's memory.
-fn take_over(at: u64, new: &[u8], old: &[u8], others: Others<'_>) -> Result<()> {
+impl Taking<'_> {
+    /// This memory was taken over.
+    fn note(&mut self, range: Range<u64>) {
+        if self.others_run {
+            self.taken.push(Taken { range, port: self.port, epoch: epoch::end() });
+        }
+    }
+}
+
+/// Whether memory was taken over, but for a byte that could not be changed.
+type Merged = (Result<()>, Option<Conflict>);
+
+/// Takes over a change of the program's memory. Kernels of other devices have changed `others` too.
+fn take_over(at: u64, new: &[u8], old: &[u8], others: &[Range<u64>]) -> Merged {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
+    let is_others = |at: u64| others.iter().any(|range| range.contains(&at));
     let (mut start, mut end) = (0, 0);
-    let mut result = Ok(());
+    let (mut result, mut conflict) = (Ok(()), None);
     while start < new.len() {
         while end < new.len() && new[end..end_of(end)] != old[end..end_of(end)] {
             end = end_of(end);
         }
         if start < end {
-            result = result.and(take_over_pages(at + start as u64, &new[start..end], &old[start..end], others));
+            let (at, new, old) = (at + start as u64, &new[start..end], &old[start..end]);
+            // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
+            // part.
+            let merge = |()| unsafe { merge::merge(at as *mut u8, new, old, &is_others) };
+            match merge::check_writable(at, new.len()).map(merge) {
+                Ok(merged) => conflict = conflict.or(merged.err()),
+                Err(e) => result = result.and(Err(e)),
+            }
         }
         start = if end < new.len() { end_of(end) } else { end };
         end = start;
     }
-    result
-}
-
-/// Takes over a change that each of its pages has a part in.
-fn take_over_pages(at: u64, new: &[u8], old: &[u8], (is_others, on_conflict): Others<'_>) -> Result<()> {
-    merge::check_writable(at, new.len())?;
-    // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
-    // part.
-    unsafe { merge::merge(at as *mut u8, new, old, is_others) }.or_else(on_conflict)
+    (result, conflict)
 }
 
 /// Why regions of a device can't use the program's memory, if so.

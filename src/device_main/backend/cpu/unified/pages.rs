@@ -112,6 +112,10 @@ impl Pages {
         is_other: bool,
     ) -> Result<(Before, Amount)> {
         self.fetched.note(range);
+        if let Some(end) = self.source.copy(range.clone(), own.as_deref_mut(), self.fetched.file()) {
+            let amount = Amount { fetched: end - range.start, unchanged: 0 };
+            return Ok((Before { range: range.start..end, is_other }, amount));
+        }
         let known = KnownParts::of(&self.fetched, self.kept.within(range), is_other)?;
         let fetched = &self.fetched;
         let (mut amount, mut unchanged) = (Amount::default(), Vec::new());

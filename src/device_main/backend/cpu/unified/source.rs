@@ -4,11 +4,16 @@
 use super::kept::KnownParts;
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
-use crate::sys::process;
+use crate::sys::{crew, process};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Bytes that are read from the process at once.
 const PIECE: usize = 256 << 10;
+/// Least bytes that several threads read.
+const COPY_MIN: usize = 4 << 20;
 const PAGE: usize = 4096;
 
 pub(super) struct Source {
@@ -67,6 +72,38 @@ impl Source {
         Ok(end)
     }
 
+    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one.
+    /// Several threads do. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
+    /// be read there.
+    pub fn copy(&self, range: Range<u64>, to: Option<&mut [u8]>, file: Arc<File>) -> Option<u64> {
+        let (process, len) = (self.process.filter(|_| self.is_allowed)?, (range.end - range.start) as usize);
+        if len < COPY_MIN {
+            return None;
+        }
+        let to = to.map(|to| {
+            assert_eq!(to.len(), len);
+            to.as_mut_ptr() as usize
+        });
+        let copied = crew::share(len.div_ceil(PIECE), move |buffer, i| {
+            let offset = i * PIECE;
+            let (at, wanted) = (range.start + offset as u64, PIECE.min(len - offset));
+            let bytes = match to {
+                // SAFETY: the slice is that long and borrowed until all threads have done their pieces, each another one.
+                Some(to) => unsafe { std::slice::from_raw_parts_mut((to + offset) as *mut u8, wanted) },
+                None => {
+                    buffer.resize(PIECE, 0);
+                    &mut buffer[..wanted]
+                }
+            };
+            // SAFETY: the buffer is that long.
+            let n = unsafe { process::read_memory(process, at, bytes.as_mut_ptr(), wanted) };
+            let whole = usize::try_from(n).map_or(0, |n| n / PAGE * PAGE);
+            file.write_all_at(&bytes[..whole], at).map_or(0, |()| whole)
+        });
+        let end = range.start + until_first_short(&copied) as u64;
+        (end > range.start).then_some(end)
+    }
+
     /// The same from the process. [`Error::Reported`] if the system does not allow it.
     fn read_process(
         &mut self,
@@ -99,4 +136,10 @@ impl Source {
         }
         Ok(at)
     }
+}
+
+/// The bytes of pieces that follow each other, up to the first one that is not whole.
+fn until_first_short(pieces: &[usize]) -> usize {
+    let whole = pieces.iter().take_while(|&&n| n == PIECE).count();
+    whole * PIECE + pieces.get(whole).unwrap_or(&0)
 }

@@ -14,6 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Changes of at least this many bytes are offered to a program of this node, which reads them from the file.
 pub(super) const LARGE: usize = 64 << 10;
@@ -21,7 +22,7 @@ pub(super) const LARGE: usize = 64 << 10;
 const ADDRESSES: u64 = 1 << 47;
 
 pub(super) struct Store {
-    file: File,
+    file: Arc<File>,
     nonce: u64,
     /// What the file may have memory for.
     kept: Ranges,
@@ -31,13 +32,18 @@ impl Store {
     pub fn new() -> Result<Store> {
         // Its first bytes are of no page that a program may have.
         let (file, nonce) = shared_file::create(ADDRESSES)?;
-        Ok(Store { file, nonce, kept: Ranges::default() })
+        Ok(Store { file: Arc::new(file), nonce, kept: Ranges::default() })
     }
 
     /// For the program to read the file.
     pub fn to_offer(&self) -> SharedFile {
         let (pid, descriptor) = (std::process::id(), self.file.as_raw_fd() as u32);
         SharedFile { pid, descriptor, nonce: self.nonce, len: ADDRESSES }
+    }
+
+    /// For other threads.
+    pub fn file(&self) -> Arc<File> {
+        self.file.clone()
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Unit tests of `src/sys/crew.rs`.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::thread;
+
+#[test]
+fn each_piece_is_done_once_and_results_are_in_order() {
+    for count in [0, 1, LEAST, 10 * LEAST] {
+        let done = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
+        let theirs = done.clone();
+        let results = share(count, move |buffer, i| {
+            buffer.resize(i, 1);
+            theirs[i].fetch_add(1, Ordering::Relaxed);
+            i * i
+        });
+        assert_eq!(results, (0..count).map(|i| i * i).collect::<Vec<_>>());
+        assert!(done.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+    }
+}
+
+#[test]
+fn few_pieces_are_done_by_the_calling_thread() {
+    let threads: BTreeSet<_> = share(LEAST, |_, _| format!("{:?}", thread::current().id())).into_iter().collect();
+    assert_eq!(threads, [format!("{:?}", thread::current().id())].into());
+}
+
+#[test]
+fn helpers_get_no_signals_but_those_of_instructions() {
+    let blocked = |signal| {
+        // SAFETY: the set is filled before it is read.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
+            libc::sigismember(&set, signal) == 1
+        }
+    };
+    let mine = thread::current().id();
+    let before = blocked(libc::SIGINT);
+    let seen = share(100 * LEAST, move |_, _| {
+        thread::yield_now();
+        (thread::current().id() == mine, blocked(libc::SIGINT), blocked(libc::SIGSEGV))
+    });
+    assert!(seen.iter().all(|&(is_mine, int, segv)| is_mine && int == before || !is_mine && int && !segv));
+    assert_eq!(blocked(libc::SIGINT), before);
+}
