@@ -8,12 +8,16 @@
 //   scale here|elsewhere between   copies from device 0 to device 1
 //   scale here|elsewhere overlap   things that should not wait for each other
 //   scale here|elsewhere first     one empty region: for what it takes from start to end
+//   scale here|elsewhere rest      what the process of an idle device uses: processor time in
+//                                  each second, and memory in units of 1e9 bytes
 //
 // here, elsewhere: see place.h.
 
 #include "place.h"
 #include "sample.h"
 #include <omp.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { KIB = 1 << 10, MIB = 1 << 20, LARGE = 64 * MIB, SHORT_REGIONS = 2000 };
 
@@ -182,6 +186,31 @@ static void overlap(void) {
   measure("64 MiB to two devices at once", copies_at_once);
 }
 
+// What the process has used in which device 0 runs regions.
+static void used(double *processor, double *bytes) {
+  double seconds, most;
+#pragma omp target map(from : seconds, most) device(0)
+  {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    seconds = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    most = 1024.0 * (double)u.ru_maxrss;
+  }
+  *processor = seconds, *bytes = most;
+}
+
+static void rest(void) {
+  enum { SETTLE = 1, REST = 3 };
+  double before, after, bytes;
+  used(&before, &bytes);
+  sleep(SETTLE); // libomp's threads spin for a while after a region
+  used(&before, &bytes);
+  sleep(REST);
+  used(&after, &bytes);
+  report("processor", (after - before) / REST);
+  report("memory", bytes * 1e-9);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc == 3 ? argv[2] : "";
   devices = omp_get_num_devices();
@@ -204,8 +233,10 @@ int main(int argc, char **argv) {
     between();
   } else if (strcmp(what, "overlap") == 0) {
     overlap();
+  } else if (strcmp(what, "rest") == 0) {
+    rest();
   } else {
-    fprintf(stderr, "usage: scale here|elsewhere turns|threads|tasks|between|overlap|first\n");
+    fprintf(stderr, "usage: scale here|elsewhere turns|threads|tasks|between|overlap|first|rest\n");
     return 2;
   }
   return 0;
