@@ -32,6 +32,12 @@ impl Mappings {
         Mappings(std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
 
+    /// Those of a process whose `/proc/…/maps` is this text.
+    #[cfg(test)]
+    pub(crate) fn of_text(text: &str) -> Mappings {
+        Mappings(text.into())
+    }
+
     /// Those that no other process shares.
     pub(crate) fn private(&self) -> Mappings {
         self.only(|line| shared_file(line).is_none())

@@ -16,6 +16,8 @@ Parameters:
   gpu       the architecture of the GPU for which programs are compiled (sm_90, gfx90a; scripts/check-gpu), or "host":
             LLVM's host plugin in its place
   starts    how often tests of the start and the end run their jobs: 10
+  user      "ordinary" runs all jobs as an ordinary user, where lit itself runs as root; "closed" forbids their processes
+            besides to access each other's memory
 
 Everything is written below build/lit/.
 """
@@ -55,6 +57,9 @@ if mpi not in ("openmpi", "mpich"):
     lit_config.fatal("mpi must be openmpi or mpich, not " + mpi)
 prefix = lit_config.params.get("prefix", os.path.join(root, "build", mpi))
 stock = lit_config.params.get("plugin") == "stock"
+user = lit_config.params.get("user")
+if user not in (None, "ordinary", "closed"):
+    lit_config.fatal("user must be ordinary or closed, not " + user)
 other_mpi = "mpich" if mpi == "openmpi" else "openmpi"
 other_prefix = os.path.join(os.path.dirname(prefix), other_mpi)
 slot = releases.slot(llvm, prefix)
@@ -71,18 +76,20 @@ config.suffixes = [".c", ".cpp", ".f90", ".test"]
 config.excludes = ["Inputs", "include", "tools"]
 config.test_source_root = here
 config.test_exec_root = os.path.join(
-    root, "build", "lit", ("stock" if stock else mpi) + "-" + llvm)
+    root, "build", "lit", "-".join(["stock" if stock else mpi, llvm] + [user] * bool(user)))
 
+is_root = os.getuid() == 0 and not user
 # A process may access the memory of another one of the same user.
 scope = "/proc/sys/kernel/yama/ptrace_scope"
-if not stock and (os.getuid() == 0 or not os.path.exists(scope) or open(scope).read().strip() == "0"):
+if not stock and user != "closed" and (
+        is_root or not os.path.exists(scope) or open(scope).read().strip() == "0"):
     config.available_features.add("reach")
 # Hosts made of namespaces (tools/hosts.py) are root's to make.
-if not stock and os.getuid() == 0 and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
+if not stock and is_root and all(map(shutil.which, ("ip", "nsenter", "unshare"))):
     config.available_features.add("hosts")
 # So are groups of processes with a limit of memory or of threads.
 cgroup = [sys.executable, os.path.join(here, "tools", "cgroup.py")]
-if not stock and os.getuid() == 0 and subprocess.run(
+if not stock and is_root and subprocess.run(
         cgroup + ["--possible"], capture_output=True).returncode == 0:
     config.available_features.add("cgroup")
 # Jobs of an ordinary user, if that one can read the files here.
@@ -90,6 +97,11 @@ as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 if not stock and os.getuid() == 0 and shutil.which("setpriv") and subprocess.run(
         as_user + ["test", "-x", device], capture_output=True).returncode == 0:
     config.available_features.add("ordinary-user")
+elif user:
+    lit_config.fatal("only root can run jobs as another user, which must be able to read the files here")
+if user:
+    # That user's programs write into folders that tests make.
+    os.umask(0)
 cpus = len(os.sched_getaffinity(0))
 config.available_features.add("stock" if stock else mpi)
 # Open MPI 4.1 and 5 differ in what they can.
@@ -209,6 +221,17 @@ fortran = " ".join(
 tools = os.path.join(here, "tools")
 run = "%s %s/run.py --mpi %s --prefix %s" % (sys.executable, tools, mpi, prefix)
 run += " --stock" if stock else " --slot " + slot
+if user:
+    run = " ".join(as_user) + " " + run
+if user == "closed":
+    closed = os.path.join(config.test_exec_root, "closed.so")
+    os.makedirs(config.test_exec_root, exist_ok=True)
+    subprocess.run([clang, "-shared", "-fPIC", "-o", closed, os.path.join(tools, "closed.c")], check=True)
+    run += " --preload " + closed
+    # Open MPI would ask Yama itself.
+    for component in ("sm", "vader"):
+        config.environment["OMPI_MCA_btl_%s_single_copy_mechanism" % component] = "none"
+    config.environment["OMPI_MCA_smsc"] = "^cma"
 
 # A longer name stands before a shorter one that begins it.
 config.substitutions += [
@@ -233,7 +256,7 @@ config.substitutions += [
     ("%launch", os.path.join(prefix, "bin", "llvm-offload-mpirun")),
     ("%hosts", "%s %s/hosts.py" % (sys.executable, tools)),
     ("%cgroup", " ".join(cgroup)),
-    ("%as-user", " ".join(as_user)),
+    ("%as-user", "env" if user else " ".join(as_user)),
     ("%slot", slot),
     ("%other-device", other_device),
     ("%other-slot", other_slot),

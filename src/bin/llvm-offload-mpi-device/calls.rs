@@ -6,10 +6,10 @@
 //! the program's locks.
 
 use omptarget_mpi::device_main::backend::cpu::calls::{
-    FREED, KEPT, LOCKED, OWN_STREAMS, STREAMS, fetch, find_next, is_of_program, next, own, refuse,
+    FREED, KEPT, LOCKED, OWN_STREAMS, STREAMS, fetch, find_next, is_of_program, next, own, refuse, refuse_system_call,
 };
 use std::arch::global_asm;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::AtomicUsize;
 
 /// A function's name as a C string.
@@ -367,6 +367,71 @@ replace_stat! {
     fn fstatat64(folder: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) { folder, path, to, flags }
 }
 
+/// A system call by its number. What is not fetched for it ends the kernel, if the system has found no memory there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(
+    number: c_long,
+    first: usize,
+    second: usize,
+    third: usize,
+    fourth: usize,
+    fifth: usize,
+    sixth: usize,
+) -> c_long {
+    type Function = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    // SAFETY: the system's function has this type, or takes fewer arguments; the caller's promise, and buffers are as long
+    // as the call says.
+    let result = unsafe {
+        fetch_for(number, [first, second, third, fourth, fifth, sixth]);
+        std::mem::transmute::<usize, Function>(next(&SYSCALL, c"syscall"))(
+            number, first, second, third, fourth, fifth, sixth,
+        )
+    };
+    // SAFETY: each thread has its own.
+    if result == -1 && unsafe { *libc::__errno_location() } == libc::EFAULT {
+        // What follows a call's last argument is whatever the registers have: most calls with pointers have three.
+        refuse_system_call(number, [first, second, third]);
+    }
+    result
+}
+
+static SYSCALL: AtomicUsize = AtomicUsize::new(0);
+
+/// Fetches what a system call reads and writes: that of calls that transfer data, and of those that have no function of
+/// their own in older C libraries.
+///
+/// # Safety
+/// The arguments are valid for the call.
+unsafe fn fetch_for(number: c_long, arguments: [usize; 6]) {
+    let at = |n: usize| arguments[n] as *mut c_void;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match number {
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_getdents64 => {
+                fetch(at(1), arguments[2]);
+            }
+            libc::SYS_sendto => {
+                fetch(at(1), arguments[2]);
+                fetch(at(4), arguments[5]);
+            }
+            libc::SYS_recvfrom => {
+                fetch(at(1), arguments[2]);
+                fetch_sized(at(4), at(5).cast());
+            }
+            libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_preadv
+            | libc::SYS_pwritev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2 => fetch_parts(at(1).cast(), arguments[2] as c_int),
+            libc::SYS_sendmsg | libc::SYS_recvmsg => fetch_message(at(1).cast()),
+            libc::SYS_getrandom => fetch(at(0), arguments[1]),
+            libc::SYS_futex => fetch_one(at(0).cast::<u32>()),
+            _ => {}
+        }
+    }
+}
+
 unsafe fn fetch_text(text: *const c_char) {
     if is_of_program(text.cast()) {
         // Or the compiler drops the call, which fetches the text.
@@ -482,6 +547,7 @@ extern "C" fn find() {
         (&FSCANF, c"fscanf"),
         (&ISOC99_FSCANF, c"__isoc99_fscanf"),
         (&ISOC23_FSCANF, c"__isoc23_fscanf"),
+        (&SYSCALL, c"syscall"),
     ] {
         find_next(cache, name);
     }

@@ -17,7 +17,7 @@ pub(super) fn name_of(at: u64) -> Result<(String, bool)> {
     let symbol = symbol.map_or_else(|| chosen(&mapped, at), |symbol| Ok(Some(symbol)))?;
     let Some(symbol) = symbol else {
         return Err(Error::new(format!(
-            "a region calls {}, which has no symbol: export it, or do without strip",
+            "a region calls {}, which has no symbol: make it declare target, and export it or do without strip",
             place()
         )));
     };

@@ -473,18 +473,28 @@ fn obstacle(device: &Hello, has_window: bool, process: Option<i32>) -> Option<St
             .into(),
         );
     };
-    let theirs = || device.shared.iter().chain([outside, &layout::WINDOW]);
-    let collision = |here: &Mappings| {
-        let overlapped = |range: &Range<u64>| theirs().find(|own| overlap(range, own));
-        here.accessible().into_iter().find_map(|range| overlapped(&range).map(|own| (range, own)))
-    };
-    let here = Mappings::now();
-    // A launcher may share a file with both, at the same address: that is the same memory.
-    let differs = |pid| collision(&here.without_common(&Mappings::of(pid)));
-    if let Some((range, outside)) = collision(&here).and_then(|found| process.map_or(Some(found), differs)) {
-        return Some(both(&range, outside));
+    if let Some((range, own)) = collision(device, outside, &Mappings::now(), || process.map(Mappings::of)) {
+        return Some(both(&range, &own));
     }
     (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v, valgrind)".into())
+}
+
+/// What the program has at the same addresses as a device, and what the device has there. `theirs` are the mappings of the
+/// device's process, if it is on this node: a launcher may share a file with both, at the same address, which is the same
+/// memory.
+fn collision(
+    device: &Hello,
+    outside: &Range<u64>,
+    here: &Mappings,
+    theirs: impl FnOnce() -> Option<Mappings>,
+) -> Option<(Range<u64>, Range<u64>)> {
+    let find = |here: &Mappings| {
+        let own = || device.shared.iter().chain([outside, &layout::WINDOW]);
+        let overlapped = |range: &Range<u64>| own().find(|own| overlap(range, own)).cloned();
+        here.accessible().into_iter().find_map(|range| overlapped(&range).map(|own| (range, own)))
+    };
+    let found = find(here)?;
+    theirs().map_or(Some(found), |theirs| find(&here.without_common(&theirs)))
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -500,3 +510,7 @@ fn both(range: &Range<u64>, own: &Range<u64>) -> String {
         range.start, range.end, own.start, own.end
     )
 }
+
+#[cfg(test)]
+#[path = "../../../test/rust/unit/plugin/unified.rs"]
+mod tests;

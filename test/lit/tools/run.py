@@ -166,6 +166,8 @@ def arguments():
                         help="all devices end so soon after the program")
     parser.add_argument("--device", help="instead of the prefix's")
     parser.add_argument("--slot", help="instead of the prefix's")
+    parser.add_argument("--preload", metavar="LIBRARY",
+                        help="the processes of the job have this library too")
     parser.add_argument("--mpirun-arg", action="append", default=[])
     parser.add_argument("--stock", action="store_true",
                         help="the program alone, without the plugin")
@@ -237,6 +239,8 @@ def main():
         old = environment.get("LD_LIBRARY_PATH")
         if slot:
             set_here["LD_LIBRARY_PATH"] = slot + (":" + old if old else "")
+    if args.preload:
+        set_here["LD_PRELOAD"] = args.preload
     environment.update(set_here)
     # Its own: Open MPI fails if two jobs that start make the same folder.
     directory = environment["TMPDIR"] = tempfile.mkdtemp(prefix="lit-")

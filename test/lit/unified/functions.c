@@ -10,13 +10,13 @@
 // RUN: %run1 --rc fail %t host-only 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "host_only" "declare target"
 // RUN: %run1 --rc fail %t data 2> %t.err
-// RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ of .*functions.c.tmp, which has no symbol"
+// RUN: %line error %t.err "kernel main, line" "device 0" "rank 1" %hostname "0x[0-9a-f]+ of .*functions.c.tmp, which has no symbol: make it declare target"
 //
 // RUN: %clang -rdynamic -s %s -o %t.stripped
 // RUN: %run1 %t.stripped exported 2> %t.err
 // RUN: %line none %t.err
 // RUN: %run1 --rc fail %t.stripped local 2> %t.err
-// RUN: %line error %t.err "kernel main, line" "device 0" %hostname "0x[0-9a-f]+ of .*functions.c.tmp.stripped, which has no symbol"
+// RUN: %line error %t.err "kernel main, line" "device 0" %hostname "0x[0-9a-f]+ of .*functions.c.tmp.stripped, which has no symbol: make it declare target"
 //
 // RUN: %clang %s %S/Inputs/same-name.c -o %t.two
 // RUN: %run1 --rc fail %t.two local 2> %t.err

@@ -6,7 +6,7 @@
 // RUN: env LIBOMPTARGET_DEBUG=1 %run1 %t 2> %t.err
 // RUN: %messages %t.err > %t.out
 // RUN: FileCheck %s --match-full-lines --input-file %t.out
-// REQUIRES: plugin
+// REQUIRES: plugin, reach
 //
 // CHECK:      empty: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk
 // CHECK-NEXT: private: 1 out ({{[0-9]+}} bytes), 1 back (9 bytes), 0 bulk

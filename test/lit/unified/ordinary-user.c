@@ -11,7 +11,7 @@
 // RUN: %line none %t.err
 // RUN: %as-user %run2 --rc fail %t conflict 2> %t.err
 // RUN: %line error %t.err "device 0" %hostname "from 0x07 to 0x01, but it is 0x02 now"
-// REQUIRES: ordinary-user
+// REQUIRES: ordinary-user, reach
 // UCX, which MPICH uses, copies directly too, and ends the process where that is forbidden.
 // UNSUPPORTED: mpich
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A region writes to every second page of 512 MiB: 65,536 pages, more than a process has mappings.
+// A region writes to every second page of 1 GiB: 131,072 pages, twice as many as a process has mappings.
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 %t 2> %t.err
@@ -10,7 +10,7 @@
 
 int main(void) {
   need_devices(1);
-  const size_t page = 4096, n = (size_t)512 << 20;
+  const size_t page = 4096, n = (size_t)1 << 30;
   char *p = mmap(NULL, n, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK(p != MAP_FAILED);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What regions fetch of the program's memory, and change there, is in the table, in all and for each region, and in the
-// trace. Nothing is said of regions that use none.
+// trace. Nothing is said of regions that use none. Devices that can't read the program's memory themselves keep pages, and
+// have a row for these.
 //
+// REQUIRES: plugin, reach
 // RUN: %clang %s -o %t
 // RUN: rm -f %t.json && env OMP_NUM_THREADS=4 OMPTARGET_MPI_STATS=1 OMPTARGET_MPI_TRACE=%t.json %run2 %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err

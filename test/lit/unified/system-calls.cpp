@@ -28,6 +28,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/times.h>
@@ -120,6 +121,43 @@ static int data() {
   return 0;
 }
 
+/// The same by the numbers of the calls.
+static int by_number(const char *dir) {
+  char *from = text("sent", ""), *to = page(), *third = page();
+  int *pair = fresh<int>();
+  WORKS(pipe(pair) == 0);
+  WORKS(syscall(SYS_write, pair[1], from, 5) == 5);
+  WORKS(syscall(SYS_read, pair[0], to, 5) == 5);
+  CHECK(strcmp(to, "sent") == 0);
+  iovec *out = fresh(iovec{text("more", ""), 5}), *in = fresh(iovec{page(), 5});
+  WORKS(syscall(SYS_writev, pair[1], out, 1) == 5 && syscall(SYS_readv, pair[0], in, 1) == 5);
+  CHECK(strcmp((char *)in->iov_base, "more") == 0);
+  WORKS(close(pair[0]) == 0 && close(pair[1]) == 0);
+  WORKS(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  iovec *part = fresh(iovec{text("told", ""), 5});
+  msghdr *message = fresh<msghdr>();
+  message->msg_iov = part;
+  message->msg_iovlen = 1;
+  WORKS(syscall(SYS_sendmsg, pair[0], message, 0) == 5);
+  WORKS(syscall(SYS_recvfrom, pair[1], third, 5, 0, nullptr, nullptr) == 5);
+  CHECK(strcmp(third, "told") == 0);
+  WORKS(close(pair[0]) == 0 && close(pair[1]) == 0);
+  char *path = text(dir, "/number"), *bytes = page(), *back = page();
+  strcpy(bytes, "file");
+  WORKS((pair[0] = open(path, O_RDWR | O_CREAT, 0600)) > 0);
+  WORKS(syscall(SYS_pwrite64, pair[0], bytes, 5, 3) == 5 && syscall(SYS_pread64, pair[0], back, 5, 3) == 5);
+  CHECK(strcmp(back, "file") == 0);
+  WORKS(close(pair[0]) == 0);
+  WORKS((pair[0] = open(dir, O_RDONLY | O_DIRECTORY)) > 0 && syscall(SYS_getdents64, pair[0], page(), 4096) > 0);
+  WORKS(close(pair[0]) == 0);
+  WORKS(syscall(SYS_getrandom, page(), 16, 0) == 16);
+  // Nobody waits for this word.
+  WORKS(syscall(SYS_futex, fresh<int>(), 1, 1, nullptr, nullptr, 0) == 0);
+  // A failure that has nothing to do with the program's memory.
+  WORKS(syscall(SYS_write, -1, back, 5) == -1 && errno == EBADF && syscall(SYS_uname, nullptr) == -1 && errno == EFAULT);
+  return 0;
+}
+
 static int times_and_limits() {
   timespec *time = fresh(timespec{0, 1000}), *again = fresh(timespec{0, 1000});
   WORKS(nanosleep(time, nullptr) == 0);
@@ -170,5 +208,5 @@ static int streams() {
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   need_devices(1);
-  return files(argv[1]) || data() || times_and_limits() || streams();
+  return files(argv[1]) || data() || by_number(argv[1]) || times_and_limits() || streams();
 }

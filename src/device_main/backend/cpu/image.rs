@@ -49,6 +49,7 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
         keep(name.as_ref(), RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
     }
     set_up_streams(&library);
+    point_to_streams(&library);
     let base = load_address(&library)?;
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
@@ -61,6 +62,23 @@ fn set_up_streams(library: &Library) {
         if let Ok(init) = library.get::<unsafe extern "C" fn(*mut c_void)>(constructor) {
             let mut object = 0u8;
             init((&raw mut object).cast());
+        }
+    }
+}
+
+/// Fills in the pointers by which regions reach `stdin`, `stdout` and `stderr` in a program with `requires
+/// unified_shared_memory`, if they are null: clang 22's own `stdio.h` declares these variables for devices only, so that
+/// libomptarget, which fills in all others, does not know them.
+fn point_to_streams(library: &Library) {
+    for name in ["stdin", "stdout", "stderr"] {
+        let Some(variable) = library_symbol(name) else { continue };
+        // SAFETY: the compiler's name for a pointer to the variable; nothing of the image runs yet.
+        unsafe {
+            if let Ok(pointer) = library.get::<*mut u64>(format!("{name}_decl_tgt_ref_ptr").as_bytes())
+                && **pointer == 0
+            {
+                **pointer = variable;
+            }
         }
     }
 }
@@ -162,8 +180,8 @@ fn load_address(library: &Library) -> Result<u64> {
     Ok(unsafe { (*map).addr })
 }
 
-/// The address of a function that a library of this process exports.
-pub(super) fn library_function(symbol: &str) -> Option<u64> {
+/// The address of what a library of this process exports.
+pub(super) fn library_symbol(symbol: &str) -> Option<u64> {
     let name = CString::new(symbol).ok()?;
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -239,6 +257,7 @@ impl Image {
             unsafe { mapping::unmap(at as u64, len as u64) };
         }
         let library = library?;
+        point_to_streams(&library);
         let base = load_address(&library)?;
         Ok(Image { parsed: self.parsed, base, file: copy, library, moves: self.moves + 1 })
     }

@@ -90,7 +90,7 @@ fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }
         (Some(_), Some(_)) => Err(Error::new(format!("several images have a function {name}"))),
         (Some(at), None) => Ok(at),
         (None, _) => {
-            let in_library = is_exported.then(|| image::library_function(symbol)).flatten();
+            let in_library = is_exported.then(|| image::library_symbol(symbol)).flatten();
             in_library.ok_or_else(|| {
                 Error::new(format!("no image has the function {name}: make it declare target, or use it in a region"))
             })

@@ -3,7 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 /// Some cache lines.
 const LEN: usize = 192;
@@ -44,12 +44,13 @@ fn a_conflict_keeps_nothing_else_of_its_line() {
     assert!((0..LEN).all(|i| memory.0[i] == if i == 100 { 3 } else { 1 }));
 }
 
-/// Each way is for other processors, and the tests of `merge` use one of them. Bytes that only the program has changed hold
-/// up pairs, not lines.
 #[cfg(target_arch = "x86_64")]
-#[test]
-fn words_are_replaced_up_to_a_conflict() {
-    type Replace = unsafe fn(*const AtomicU64, &[[u8; WORD]], &[[u8; WORD]]) -> usize;
+type Replace = unsafe fn(*const AtomicU64, &[[u8; WORD]], &[[u8; WORD]]) -> usize;
+
+/// The ways to replace several words that this processor has, with their steps: each is for other processors, and `merge`
+/// uses one of them.
+#[cfg(target_arch = "x86_64")]
+fn ways() -> Vec<(Replace, usize)> {
     let mut ways: Vec<(Replace, usize)> = Vec::new();
     if std::arch::is_x86_feature_detected!("cmpxchg16b") {
         ways.push((replace_pairs, 16));
@@ -57,7 +58,14 @@ fn words_are_replaced_up_to_a_conflict() {
     if std::arch::is_x86_feature_detected!("avx512bw") {
         ways.push((replace_lines, 64));
     }
-    for (replace, step) in ways {
+    ways
+}
+
+/// Bytes that only the program has changed hold up pairs, not lines.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn words_are_replaced_up_to_a_conflict() {
+    for (replace, step) in ways() {
         let mut memory = Aligned([0; LEN]);
         memory.0[100] = 3;
         memory.0[1] = 5;
@@ -81,6 +89,47 @@ fn words_are_replaced_up_to_a_conflict() {
             } else {
                 0
             }));
+    }
+}
+
+/// A reader sees the old bytes of a word or the new ones, never some of each, whichever way replaces it. Of each word of a line
+/// other bytes change.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn words_of_lines_are_never_torn() {
+    const N: usize = 64 / WORD;
+    let line = |value: u8| -> [[u8; WORD]; N] {
+        std::array::from_fn(|word| std::array::from_fn(|byte| if byte < word { 0 } else { value }))
+    };
+    for (replace, step) in ways() {
+        #[repr(align(64))]
+        struct Line([AtomicU64; N]);
+        let line_of_memory = Line([const { AtomicU64::new(0) }; N]);
+        let words = &line_of_memory.0;
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    for (n, word) in words.iter().enumerate() {
+                        let seen = word.load(Ordering::Relaxed).to_ne_bytes();
+                        assert!(
+                            seen[n..].iter().all(|byte| *byte == seen[n]),
+                            "word {n}: {seen:?}, in steps of {step}"
+                        );
+                    }
+                }
+            });
+            let begin = std::time::Instant::now();
+            let mut last = 0u8;
+            while begin.elapsed() < std::time::Duration::from_millis(300) && !reader.is_finished() {
+                for value in [last.wrapping_add(1), last.wrapping_add(2)] {
+                    // SAFETY: this line, which is only accessed as atomics; the processor has the instructions.
+                    assert_eq!(unsafe { replace(words.as_ptr(), &line(value), &line(last)) }, N);
+                    last = value;
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 }
 
