@@ -29,7 +29,7 @@ impl Loader {
         self.pending.lock().get(&id).cloned()
     }
 
-    /// Notes libraries to load when there is time.
+    /// Notes libraries to load when there is time before the first image.
     pub fn preload_later(&self, libraries: &[u8]) {
         *self.libraries.lock() = Some(libraries.to_vec());
     }
@@ -40,7 +40,10 @@ impl Loader {
         let Some(_loading) = self.loading.try_lock() else { return };
         let libraries = self.libraries.lock().take();
         if let Some(libraries) = libraries {
-            pool.load_ahead(me, || backend.preload(&libraries));
+            pool.settle(me);
+            pool.long(me, || backend.preload(&libraries));
+            // Before another thread can load an image, and run its kernels.
+            pool.claim(me);
         }
     }
 
@@ -48,6 +51,8 @@ impl Loader {
         let image = self.pending.lock().remove(&id);
         let image = image.ok_or_else(|| Error::new(format!("image {id} was not received")))?;
         let _loading = self.loading.lock();
+        // The image loads what it needs. Loading libraries now would only have the next kernel run on another thread.
+        *self.libraries.lock() = None;
         let base = backend.load(id, &image)?;
         debug!("image {id} is at {base:#x}");
         Ok(base)

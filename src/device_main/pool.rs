@@ -16,13 +16,13 @@
 use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
+use crate::base::Error;
 use crate::base::limits::THREADS;
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, clock};
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,6 @@ const LOOKS: u32 = 200;
 /// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or
 /// for some milliseconds if a message is ready.
 const CLAIM_LOOKS: (u32, u32) = (5000, 10);
-/// Loading libomp takes some milliseconds. A library that takes longer may never end, which the loading of an image reports.
-const LOADING: Duration = Duration::from_secs(1);
 
 /// The threads of a device, and the messages that are ready for any of them.
 #[derive(Default)]
@@ -61,8 +59,6 @@ pub(super) struct Pool {
     watched: AtomicBool,
     /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
-    /// When that thread began to load libomp ahead; 0 if it does not.
-    loads_since: AtomicU64,
     /// The slot of the receiver.
     receiver: AtomicUsize,
     /// The receiver can be woken.
@@ -225,25 +221,6 @@ impl Pool {
         if self.home.load(Ordering::Relaxed) != me.slot {
             self.home.store(me.slot, Ordering::Relaxed);
         }
-    }
-
-    /// Loads libomp on the calling thread, where kernels will run. Another thread may become the receiver meanwhile: `me`
-    /// says so.
-    pub fn load_ahead(&self, me: &mut Me, load: impl FnOnce()) {
-        self.loads_since.store(clock::nanoseconds().max(1), Ordering::Relaxed);
-        self.settle(me);
-        self.long(me, load);
-        // Before another thread can load an image, and run its kernels.
-        self.claim(me);
-        // Release: who sees this sees the claim.
-        self.loads_since.store(0, Ordering::Release);
-    }
-
-    /// True if what uses libomp should wait for the thread that loads it: elsewhere it would not begin earlier.
-    #[inline]
-    pub fn loads_ahead(&self) -> bool {
-        let since = self.loads_since.load(Ordering::Acquire);
-        since != 0 && clock::nanoseconds().saturating_sub(since) < LOADING.as_nanos() as u64
     }
 
     /// The calling thread has become the receiver, which a doorbell wakes, or only time.
@@ -458,7 +435,7 @@ impl Pool {
     fn is_left_to_receiver(&self) -> bool {
         let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed)
             && self.has_doorbell.load(Ordering::Relaxed);
-        self.is_claimed() || self.loads_ahead() || (is_home && !ReceiverToken::is_long(self.token.look()))
+        self.is_claimed() || (is_home && !ReceiverToken::is_long(self.token.look()))
     }
 
     fn none_ready(&self) -> bool {

@@ -125,19 +125,14 @@ impl<B: Backend> Server<B> {
         loop {
             let (progress, arrived) = self.drive();
             arrived.into_iter().for_each(|work| pool.push(work));
-            self.wake_receiver();
+            if pool.hand_out()
+                && let Some(doorbell) = self.parts.host.link().doorbells().mine()
+            {
+                doorbell.ring();
+            }
             if progress != Progress::Made {
                 return;
             }
-        }
-    }
-
-    /// Hands out what is ready; the receiver, which may sleep, looks too.
-    fn wake_receiver(&self) {
-        if self.parts.pool.hand_out()
-            && let Some(doorbell) = self.parts.host.link().doorbells().mine()
-        {
-            doorbell.ring();
         }
     }
 
@@ -229,7 +224,6 @@ impl<B: Backend> Server<B> {
     #[inline]
     fn take_up(&self, me: &mut Me, mut work: Box<Work>, backoff: &mut Backoff<'_>) -> bool {
         let pool = &self.parts.pool;
-        let loads_ahead = pool.loads_ahead();
         if pool.is_claimed() && work.may_take_long() {
             match pool.pass_on(me, Some(work)) {
                 Some(back) => work = back,
@@ -238,8 +232,7 @@ impl<B: Backend> Server<B> {
         }
         // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
         // A lost device runs no kernels, and may have no idle thread left.
-        let has_thread = pool.has_idle_thread() && !loads_ahead;
-        if !has_thread && work.may_take_long() && !self.interpreter.is_lost() {
+        if !pool.has_idle_thread() && work.may_take_long() && !self.interpreter.is_lost() {
             pool.push(work);
             return false;
         }
@@ -376,7 +369,6 @@ impl<B: Backend> Serve for Server<B> {
                 self.poll_housekeeping(&backoff);
                 loader.preload(backend, pool, me);
                 if !me.receiving {
-                    self.wake_receiver();
                     return;
                 }
                 if let Some(checkpoint) = self.checkpoint.as_deref().filter(|c| c.is_wanted()) {

@@ -12,6 +12,7 @@
 //! needs a lock or MPI.
 
 use crate::mpi::pmi;
+use crate::sys::crew;
 use crate::sys::deadline::{end, flush_streams};
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -142,6 +143,7 @@ pub(crate) fn is_inside() -> bool {
 pub(crate) fn begin(status: i32) {
     STATUS.store(status, Ordering::Relaxed);
     THREAD.store(thread(), Ordering::SeqCst);
+    crew::dismiss();
 }
 
 /// The exit status, if the process is exiting.

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Work in pieces that several threads do at once: long copies, for which one core is too slow.
 
-use rustix::thread::sched_getaffinity;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use super::node;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most threads that help: few cores use all of a node's memory bandwidth.
+/// Most threads that help at a time. Only one helper was measured (on two cores); a few cores use all of a node's memory
+/// bandwidth.
 const HELPERS: usize = 3;
 /// Pieces for each thread at least: starting one takes some tens of microseconds.
 const LEAST: usize = 8;
+const STACK: usize = 256 << 10;
+
+/// Threads that help, or that the system has not let start yet.
+static HELPING: AtomicUsize = AtomicUsize::new(0);
+static IS_DISMISSED: AtomicBool = AtomicBool::new(false);
 
 struct Crew<W, T> {
     work: W,
@@ -18,7 +24,7 @@ struct Crew<W, T> {
     count: usize,
 }
 
-/// A piece, from its beginning to its end, also by a panic.
+/// Adds 1 when it is dropped, also by a panic.
 struct Piece<'a>(&'a AtomicUsize);
 
 impl Drop for Piece<'_> {
@@ -27,11 +33,20 @@ impl Drop for Piece<'_> {
     }
 }
 
+/// Subtracts 1 when it is dropped.
+struct Helper;
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl<T, W: Fn(&mut Vec<u8>, usize) -> T> Crew<W, T> {
-    /// Does pieces until none is left.
-    fn help(&self) {
+    /// Does pieces until none is left, or `is_enough`.
+    fn help(&self, is_enough: impl Fn() -> bool) {
         let mut buffer = Vec::new();
-        loop {
+        while !is_enough() {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
             if i >= self.count {
                 return;
@@ -39,6 +54,18 @@ impl<T, W: Fn(&mut Vec<u8>, usize) -> T> Crew<W, T> {
             let _piece = Piece(&self.done);
             let result = (self.work)(&mut buffer, i);
             self.results.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(result);
+        }
+    }
+}
+
+/// No piece is being done any more when this has been dropped, also by a panic, and none begins.
+struct Finish<'a, W, T>(&'a Crew<W, T>);
+
+impl<W, T> Drop for Finish<'_, W, T> {
+    fn drop(&mut self) {
+        let begun = self.0.next.swap(self.0.count, Ordering::Relaxed).min(self.0.count);
+        while self.0.done.load(Ordering::Acquire) < begun {
+            std::thread::yield_now();
         }
     }
 }
@@ -55,23 +82,37 @@ pub(crate) fn share<T: Send + 'static>(
     let results = Mutex::new((0..count).map(|_| None).collect());
     let crew = Arc::new(Crew { work, next: AtomicUsize::new(0), done: AtomicUsize::new(0), results, count });
     let most = HELPERS.min((count / LEAST).saturating_sub(1));
-    let cores = if most > 0 { sched_getaffinity(None).map_or(1, |set| set.count() as usize) } else { 1 };
-    without_signals(|| {
-        for _ in 0..most.min(cores - 1) {
-            let crew = crew.clone();
-            // If no thread can be started, this one does all.
-            let _ = std::thread::Builder::new().spawn(move || crew.help());
-        }
-    });
-    crew.help();
-    while crew.done.load(Ordering::Acquire) < count {
-        std::thread::yield_now();
+    if most > 0 {
+        let helpers = most.min(node::cores().len().saturating_sub(1));
+        without_signals(|| (0..helpers).for_each(|_| start(crew.clone())));
     }
+    let finish = Finish(&crew);
+    crew.help(|| false);
+    drop(finish);
     let results = std::mem::take(&mut *crew.results.lock().unwrap_or_else(PoisonError::into_inner));
     results.into_iter().map(|result| result.expect("no thread has panicked")).collect()
 }
 
-/// Starts threads that get no signals of the process: no handler of the program runs on them.
+/// Starts a helper, unless there are enough. If no thread can be started, the others do all.
+fn start<T: Send + 'static>(crew: Arc<Crew<impl Fn(&mut Vec<u8>, usize) -> T + Send + Sync + 'static, T>>) {
+    if HELPING.fetch_add(1, Ordering::Relaxed) >= HELPERS {
+        return drop(Helper);
+    }
+    let helper = Helper;
+    let _ = std::thread::Builder::new().stack_size(STACK).spawn(move || {
+        let _helper = helper;
+        crew.help(|| IS_DISMISSED.load(Ordering::Relaxed));
+    });
+}
+
+/// The process ends: helpers stop. What they would have done is left to the threads that they help, of which an exit may
+/// have interrupted one.
+pub(crate) fn dismiss() {
+    IS_DISMISSED.store(true, Ordering::Relaxed);
+}
+
+/// Starts threads that get no signals sent to the process: no handler of the program runs on them but for faults of their
+/// own.
 fn without_signals(start: impl FnOnce()) {
     const OF_INSTRUCTIONS: [i32; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];

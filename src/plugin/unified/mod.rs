@@ -22,11 +22,12 @@ use crate::wire::reply::{Changes, Digests, Known};
 use crate::wire::{BLOCK, Bytes};
 use merge::Conflict;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = 4096;
@@ -293,27 +294,27 @@ impl Unified {
         (port, seq): (usize, u64),
         (at, new, old): (u64, &[u8], &[u8]),
     ) -> Result<()> {
-        let mut taking = self.take(ports, port);
+        let range = at..at + new.len() as u64;
+        let mut taking = self.take(ports, port, &range);
         let merged = take_over(at, new, old, &taking.others);
-        taking.note(at..at + new.len() as u64);
+        taking.note(range);
         drop(taking);
         self.settle((ports, say), (port, seq), merged)
     }
 
-    /// Begins to take over what a kernel of a device has changed. Others wait meanwhile.
-    fn take(&self, ports: &Ports, port: usize) -> Taking<'_> {
+    /// Begins to take over what a kernel of a device has changed in a range. Others wait meanwhile.
+    fn take<'a>(&'a self, ports: &'a Ports, port: usize, range: &Range<u64>) -> Taking<'a> {
         // What a kernel reports may be what another one has written that runs beside it.
         let oldest = |port: &Port| port.flight.lock().oldest_epoch();
         let since = oldest(&ports[port]).unwrap_or(0);
-        let others_run = ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0);
         let mut taken = self.taken.lock();
-        if !others_run || taken.len() >= MANY_TAKEN {
+        if !others_run(ports, port) || taken.len() >= MANY_TAKEN {
             let needed = ports.iter().filter_map(oldest).min().unwrap_or(0);
             taken.retain(|taken| taken.epoch >= needed);
         }
-        let is_meanwhile = |taken: &&Taken| taken.port != port && taken.epoch >= since;
-        let others = taken.iter().filter(is_meanwhile).map(|taken| taken.range.clone()).collect();
-        Taking { others, taken, port, others_run }
+        let is_other = |taken: &&Taken| taken.port != port && taken.epoch >= since && overlap(&taken.range, range);
+        let others = taken.iter().filter(is_other).map(|taken| taken.range.clone()).collect();
+        Taking { others, taken, ports, port }
     }
 
     /// Some memory was taken over: fails if that was not possible, or not for all bytes.
@@ -377,49 +378,69 @@ impl Unified {
         new: u64,
         old: SharedFile,
     ) -> Result<()> {
-        const PIECE: usize = 256 << 10;
+        /// Bytes that are taken over at once: what the thread that waits has to do meanwhile is not held up for long.
+        const STEP: usize = 64 << 20;
         let process = self.processes[port].ok_or(Error::Reported)?;
         // `old.pid` is not looked at: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
         let before_file = ports[port].fetched(open)?;
-        let mut taking = self.take(ports, port);
-        let (Range { start, end }, others) = (range.clone(), std::mem::take(&mut taking.others));
-        let pieces = ((end - start) as usize).div_ceil(PIECE);
-        let merged = crew::share(pieces, move |buffer, i| {
-            let (at, offset) = (start + (i * PIECE) as u64, (i * PIECE) as u64);
-            let len = PIECE.min((end - at) as usize);
-            buffer.resize(2 * PIECE, 0);
-            let (theirs, before) = buffer.split_at_mut(PIECE);
-            // SAFETY: the buffer is that long.
-            let n = unsafe { process::read_memory(process, new.wrapping_add(offset), theirs.as_mut_ptr(), len) };
-            let is_read = n == len as isize && before_file.read_exact_at(&mut before[..len], at).is_ok();
-            is_read.then(|| take_over(at, &theirs[..len], &before[..len], &others))
-        });
-        taking.note(range);
-        drop(taking);
-        let is_read = merged.iter().all(Option::is_some);
-        for merged in merged.into_iter().flatten() {
-            if let Err(e) = self.settle((ports, say), (port, seq), merged) {
-                diagnose::fail_kernel(ports, (port, seq), &e);
+        for at in range.clone().step_by(STEP) {
+            let step = at..range.end.min(at.saturating_add(STEP as u64));
+            let new = (process, new.wrapping_add(at - range.start));
+            let mut taking = self.take(ports, port, &step);
+            let merged = merge_pieces(step.clone(), new, before_file.clone(), std::mem::take(&mut taking.others));
+            taking.note(step);
+            drop(taking);
+            for merged in merged {
+                if let Err(e) = self.settle((ports, say), (port, seq), merged.ok_or(Error::Reported)?) {
+                    diagnose::fail_kernel(ports, (port, seq), &e);
+                }
             }
         }
-        if is_read { Ok(()) } else { Err(Error::Reported) }
+        Ok(())
     }
+}
+
+/// Takes over a range with several threads, piece by piece: `None` for those that can't be read. A process has the new bytes
+/// at an address.
+fn merge_pieces(
+    Range { start, end }: Range<u64>,
+    (process, new): (i32, u64),
+    old: Arc<File>,
+    others: Vec<Range<u64>>,
+) -> Vec<Option<Merged>> {
+    const PIECE: usize = 256 << 10;
+    crew::share(((end - start) as usize).div_ceil(PIECE), move |buffer, i| {
+        let offset = (i * PIECE) as u64;
+        let (at, len) = (start + offset, PIECE.min((end - start - offset) as usize));
+        buffer.resize(2 * PIECE, 0);
+        let (theirs, before) = buffer.split_at_mut(PIECE);
+        // SAFETY: the buffer is that long.
+        let n = unsafe { process::read_memory(process, new.wrapping_add(offset), theirs.as_mut_ptr(), len) };
+        let is_read = n == len as isize && old.read_exact_at(&mut before[..len], at).is_ok();
+        is_read.then(|| take_over(at, &theirs[..len], &before[..len], &others))
+    })
+}
+
+/// True if kernels of other devices run.
+fn others_run(ports: &Ports, port: usize) -> bool {
+    ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0)
 }
 
 /// Taking over what a kernel of a device has changed.
 struct Taking<'a> {
-    /// What kernels of other devices have changed meanwhile.
+    /// What kernels of other devices have changed there meanwhile.
     others: Vec<Range<u64>>,
     taken: Guard<'a, Vec<Taken>, { order::TAKEN }>,
+    ports: &'a Ports,
     port: usize,
-    others_run: bool,
 }
 
 impl Taking<'_> {
     /// This memory was taken over.
     fn note(&mut self, range: Range<u64>) {
-        if self.others_run {
+        // Also for kernels that have begun meanwhile: they may have read the bytes before.
+        if others_run(self.ports, self.port) {
             self.taken.push(Taken { range, port: self.port, epoch: epoch::end() });
         }
     }

@@ -5,8 +5,8 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t
-// UNSUPPORTED: llvm21, llvm22
-// (With these, threads must not update parts of one mapped array from a device at once: see docs/limits.md.)
+// REQUIRES: llvm16
+// (From LLVM 18 on, threads must not update parts of one mapped array from a device at once: see docs/limits.md.)
 
 #include "offload.h"
 #include <unistd.h>

@@ -4,6 +4,7 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::thread;
+use std::time::{Duration, Instant};
 
 #[test]
 fn each_piece_is_done_once_and_results_are_in_order() {
@@ -38,10 +39,34 @@ fn helpers_get_no_signals_but_those_of_instructions() {
     };
     let mine = thread::current().id();
     let before = blocked(libc::SIGINT);
-    let seen = share(100 * LEAST, move |_, _| {
-        thread::yield_now();
-        (thread::current().id() == mine, blocked(libc::SIGINT), blocked(libc::SIGSEGV))
+    let (begin, has_help) = (Instant::now(), AtomicBool::new(node::cores().len() < 2));
+    let seen = share(2 * LEAST, move |_, _| {
+        let is_mine = thread::current().id() == mine;
+        has_help.fetch_or(!is_mine, Ordering::Relaxed);
+        while !has_help.load(Ordering::Relaxed) && begin.elapsed() < Duration::from_secs(30) {
+            thread::yield_now();
+        }
+        assert!(has_help.load(Ordering::Relaxed), "nobody helps");
+        (is_mine, blocked(libc::SIGINT), blocked(libc::SIGSEGV))
     });
     assert!(seen.iter().all(|&(is_mine, int, segv)| is_mine && int == before || !is_mine && int && !segv));
     assert_eq!(blocked(libc::SIGINT), before);
+}
+
+#[test]
+fn a_panic_leaves_no_piece_behind() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let theirs = running.clone();
+    let mine = thread::current().id();
+    let shared = std::panic::catch_unwind(move || {
+        share(100 * LEAST, move |_, i| {
+            theirs.fetch_add(1, Ordering::Relaxed);
+            assert!(i < LEAST || thread::current().id() != mine, "on purpose");
+            thread::yield_now();
+            theirs.fetch_sub(1, Ordering::Relaxed);
+        })
+    });
+    assert!(shared.is_err());
+    // The one that has panicked.
+    assert_eq!(running.load(Ordering::Relaxed), 1);
 }

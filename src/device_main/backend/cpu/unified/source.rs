@@ -9,10 +9,11 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are read from the process at once.
 const PIECE: usize = 256 << 10;
-/// Least bytes that several threads read.
+/// Least bytes for which several threads gain.
 const COPY_MIN: usize = 4 << 20;
 const PAGE: usize = 4096;
 
@@ -72,8 +73,8 @@ impl Source {
         Ok(end)
     }
 
-    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one.
-    /// Several threads do. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
+    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one,
+    /// with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
     /// be read there.
     pub fn copy(&self, range: Range<u64>, to: Option<&mut [u8]>, file: Arc<File>) -> Option<u64> {
         let (process, len) = (self.process.filter(|_| self.is_allowed)?, (range.end - range.start) as usize);
@@ -84,11 +85,16 @@ impl Source {
             assert_eq!(to.len(), len);
             to.as_mut_ptr() as usize
         });
+        let last = AtomicUsize::new(usize::MAX);
         let copied = crew::share(len.div_ceil(PIECE), move |buffer, i| {
+            if i > last.load(Ordering::Relaxed) {
+                return 0;
+            }
             let offset = i * PIECE;
             let (at, wanted) = (range.start + offset as u64, PIECE.min(len - offset));
             let bytes = match to {
-                // SAFETY: the slice is that long and borrowed until all threads have done their pieces, each another one.
+                // SAFETY: the slice is that long, and borrowed until `share` returns; no piece is done after that. Each
+                // thread has another one.
                 Some(to) => unsafe { std::slice::from_raw_parts_mut((to + offset) as *mut u8, wanted) },
                 None => {
                     buffer.resize(PIECE, 0);
@@ -98,7 +104,11 @@ impl Source {
             // SAFETY: the buffer is that long.
             let n = unsafe { process::read_memory(process, at, bytes.as_mut_ptr(), wanted) };
             let whole = usize::try_from(n).map_or(0, |n| n / PAGE * PAGE);
-            file.write_all_at(&bytes[..whole], at).map_or(0, |()| whole)
+            let copied = file.write_all_at(&bytes[..whole], at).map_or(0, |()| whole);
+            if copied < wanted {
+                last.fetch_min(i, Ordering::Relaxed);
+            }
+            copied
         });
         let end = range.start + until_first_short(&copied) as u64;
         (end > range.start).then_some(end)

@@ -41,7 +41,7 @@ impl Store {
         SharedFile { pid, descriptor, nonce: self.nonce, len: ADDRESSES }
     }
 
-    /// For other threads.
+    /// For other threads, while the owner holds its lock.
     pub fn file(&self) -> Arc<File> {
         self.file.clone()
     }
@@ -66,7 +66,7 @@ impl Store {
         if is_needed || range.end - range.start < LARGE as u64 {
             view.populate();
         }
-        // SAFETY: only this object, under its owner's lock, changes the file.
+        // SAFETY: only this object and `Source::copy` change the file, while its owner holds a lock.
         Ok(unsafe { view.map(&self.file)? })
     }
 
