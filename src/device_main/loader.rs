@@ -51,7 +51,7 @@ impl Loader {
         let image = self.pending.lock().remove(&id);
         let image = image.ok_or_else(|| Error::new(format!("image {id} was not received")))?;
         let _loading = self.loading.lock();
-        // The image loads what it needs. Loading libraries now would only have the next kernel run on another thread.
+        // The image loads what it needs. Loading them later, too, could move the next kernel to another thread.
         *self.libraries.lock() = None;
         let base = backend.load(id, &image)?;
         debug!("image {id} is at {base:#x}");

@@ -24,7 +24,7 @@ struct Crew<W, T> {
     count: usize,
 }
 
-/// Adds 1 when it is dropped, also by a panic.
+/// Adds 1 on drop, including during unwinding.
 struct Piece<'a>(&'a AtomicUsize);
 
 impl Drop for Piece<'_> {
@@ -58,7 +58,7 @@ impl<T, W: Fn(&mut Vec<u8>, usize) -> T> Crew<W, T> {
     }
 }
 
-/// No piece is being done any more when this has been dropped, also by a panic, and none begins.
+/// On drop, including during unwinding, waits for the pieces that have begun; no other begins.
 struct Finish<'a, W, T>(&'a Crew<W, T>);
 
 impl<W, T> Drop for Finish<'_, W, T> {
@@ -105,8 +105,8 @@ fn start<T: Send + 'static>(crew: Arc<Crew<impl Fn(&mut Vec<u8>, usize) -> T + S
     });
 }
 
-/// The process ends: helpers stop. What they would have done is left to the threads that they help, of which an exit may
-/// have interrupted one.
+/// The process ends: helpers stop. What they would have done is left to the threads that they help, one of which may be the
+/// exiting thread.
 pub(crate) fn dismiss() {
     IS_DISMISSED.store(true, Ordering::Relaxed);
 }

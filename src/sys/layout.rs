@@ -22,9 +22,9 @@ pub(crate) const WINDOW: Range<u64> = 0x1980_0000_0000..0x2a80_0000_0000;
 const USER: u64 = 1 << 47;
 const PAGE: u64 = 4096;
 
-/// By how much the first stack of a process in the window can grow. The main thread starts MPI and then waits, for which
-/// Open MPI 4 and MPICH 4 need less than the 132 KiB that it begins with. The larger this is, the likelier it is that the
-/// program has something there.
+/// By how much the first stack of a process in the window can grow. The main thread starts MPI and then waits, which takes 16 KiB
+/// more than the 132 KiB that it begins with (MPICH 4.0), or nothing (Open MPI 4.1). The larger this is, the likelier it is
+/// that the program has something there.
 const STACK_ROOM: u64 = 512 << 10;
 /// Where that ends, after [`settle`]; 0 if the stack can grow without end.
 static STACK_END: AtomicU64 = AtomicU64::new(0);

@@ -6,7 +6,7 @@
 //! the program's locks.
 
 use omptarget_mpi::device_main::backend::cpu::calls::{
-    FREED, KEPT, LOCKED, OWN_STREAMS, STREAMS, fetch, find_next, is_of_program, next, own, refuse, refuse_system_call,
+    FREED, KEPT, LOCKED, OWN_STREAMS, STREAMS, fetch, find_next, is_of_program, next, own, refuse,
 };
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
@@ -91,6 +91,13 @@ replace! {
     fn pwritev64(file: c_int, parts: *const libc::iovec, n: c_int, at: libc::off_t) -> isize { fetch_parts(parts, n); }
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize { fetch_message(message); }
     fn recvmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize { fetch_message(message); }
+
+    // The system's function takes fewer arguments for most calls; it gets what the caller's registers have.
+    fn syscall(
+        number: c_long, first: usize, second: usize, third: usize, fourth: usize, fifth: usize, sixth: usize,
+    ) -> c_long {
+        fetch_for(number, [first, second, third, fourth, fifth, sixth]);
+    }
 
     // Sockets, pipes and waiting.
     fn connect(socket: c_int, address: *const c_void, len: u32) -> c_int { fetch(address, len as usize); }
@@ -367,36 +374,6 @@ replace_stat! {
     fn fstatat64(folder: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) { folder, path, to, flags }
 }
 
-/// A system call by its number. What is not fetched for it ends the kernel, if the system has found no memory there.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn syscall(
-    number: c_long,
-    first: usize,
-    second: usize,
-    third: usize,
-    fourth: usize,
-    fifth: usize,
-    sixth: usize,
-) -> c_long {
-    type Function = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
-    // SAFETY: the system's function has this type, or takes fewer arguments; the caller's promise, and buffers are as long
-    // as the call says.
-    let result = unsafe {
-        fetch_for(number, [first, second, third, fourth, fifth, sixth]);
-        std::mem::transmute::<usize, Function>(next(&SYSCALL, c"syscall"))(
-            number, first, second, third, fourth, fifth, sixth,
-        )
-    };
-    // SAFETY: each thread has its own.
-    if result == -1 && unsafe { *libc::__errno_location() } == libc::EFAULT {
-        // What follows a call's last argument is whatever the registers have: most calls with pointers have three.
-        refuse_system_call(number, [first, second, third]);
-    }
-    result
-}
-
-static SYSCALL: AtomicUsize = AtomicUsize::new(0);
-
 /// Fetches what a system call reads and writes: that of calls that transfer data, and of those that have no function of
 /// their own in older C libraries.
 ///
@@ -407,12 +384,12 @@ unsafe fn fetch_for(number: c_long, arguments: [usize; 6]) {
     // SAFETY: the caller's promise.
     unsafe {
         match number {
-            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_getdents64 => {
-                fetch(at(1), arguments[2]);
-            }
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => fetch(at(1), arguments[2]),
+            // The system takes an int: the upper half may be anything.
+            libc::SYS_getdents64 => fetch(at(1), arguments[2] as u32 as usize),
             libc::SYS_sendto => {
                 fetch(at(1), arguments[2]);
-                fetch(at(4), arguments[5]);
+                fetch(at(4), arguments[5] as u32 as usize);
             }
             libc::SYS_recvfrom => {
                 fetch(at(1), arguments[2]);
@@ -481,8 +458,13 @@ unsafe fn refuse_at(buffer: *const *mut c_char, function: &'static str) {
 }
 
 unsafe fn parts<'a>(parts: *const libc::iovec, n: c_int) -> &'a [libc::iovec] {
+    /// The system refuses more (`IOV_MAX`).
+    const MOST: c_int = 1024;
+    if parts.is_null() || !(1..=MOST).contains(&n) {
+        return &[];
+    }
     // SAFETY: the caller's promise.
-    if parts.is_null() || n <= 0 { &[] } else { unsafe { std::slice::from_raw_parts(parts, n as usize) } }
+    unsafe { std::slice::from_raw_parts(parts, n as usize) }
 }
 
 unsafe fn fetch_parts(list: *const libc::iovec, n: c_int) {
@@ -547,7 +529,6 @@ extern "C" fn find() {
         (&FSCANF, c"fscanf"),
         (&ISOC99_FSCANF, c"__isoc99_fscanf"),
         (&ISOC23_FSCANF, c"__isoc23_fscanf"),
-        (&SYSCALL, c"syscall"),
     ] {
         find_next(cache, name);
     }

@@ -28,6 +28,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
+use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = 4096;
@@ -378,13 +379,18 @@ impl Unified {
         new: u64,
         old: SharedFile,
     ) -> Result<()> {
-        /// Bytes that are taken over at once: what the thread that waits has to do meanwhile is not held up for long.
+        /// Bytes that are taken over before a thread that takes over another device's changes may do so.
         const STEP: usize = 64 << 20;
+        /// Long enough for that thread to wake.
+        const TURN: Duration = Duration::from_micros(50);
         let process = self.processes[port].ok_or(Error::Reported)?;
         // `old.pid` is not looked at: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
         let before_file = ports[port].fetched(open)?;
         for at in range.clone().step_by(STEP) {
+            if at > range.start && others_run(ports, port) {
+                std::thread::sleep(TURN);
+            }
             let step = at..range.end.min(at.saturating_add(STEP as u64));
             let new = (process, new.wrapping_add(at - range.start));
             let mut taking = self.take(ports, port, &step);

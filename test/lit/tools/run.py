@@ -21,7 +21,6 @@ import re
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -227,22 +226,8 @@ def wait_for(process, args, token, pids):
     return process.returncode, late
 
 
-def begins_anew():
-    """True if chance has placed a device's first stack in the program's memory
-    (docs/unified-memory.md), and what the job has written is gone: it may start again."""
-    if not all(stat.S_ISREG(os.fstat(stream).st_mode) for stream in (1, 2)):
-        return False
-    with open("/proc/self/fd/2", errors="replace") as errors:
-        if "chance places them: start again" not in errors.read():
-            return False
-    for stream in 1, 2:
-        os.lseek(stream, 0, os.SEEK_SET)
-        os.ftruncate(stream, 0)
-    return True
-
-
-def run_job(args):
-    """What is wrong with a run, and what was run."""
+def main():
+    args = arguments()
     token = uuid.uuid4().hex
     environment = dict(os.environ)
     environment[MARK] = token
@@ -298,15 +283,8 @@ def run_job(args):
         for folder in directory, segments:
             shutil.rmtree(folder, ignore_errors=True)
 
-    return wrong, ["%s=%s" % item for item in set_here.items()] + line
-
-
-def main():
-    args = arguments()
-    wrong, shown = run_job(args)
-    if begins_anew():
-        wrong, shown = run_job(args)
     if wrong:
+        shown = ["%s=%s" % item for item in set_here.items()] + line
         print("run.py: %s\nrun.py: after %s" % (
             "; ".join(wrong), " ".join(map(shlex.quote, shown))),
             file=sys.stderr)

@@ -19,7 +19,7 @@
 #include "unified.h"
 #include <sys/mman.h>
 
-enum { N = 48 << 20 };
+enum { N = 80 << 20 };
 
 /// Who writes a byte: device 0 or 1, or the program.
 static int writer(int i) { return i % 16 < 7 ? 0 : i % 16 < 14 ? 1 : 2; }
@@ -27,7 +27,7 @@ static int writer(int i) { return i % 16 < 7 ? 0 : i % 16 < 14 ? 1 : 2; }
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   need_devices(2);
-  int conflicts = atoi(argv[1]), both[] = {(20 << 20) - 4092, (40 << 20) + 4};
+  int conflicts = atoi(argv[1]), both[] = {(20 << 20) - 4092, (70 << 20) + 4};
   int *stage = llvm_omp_target_alloc_device(sizeof *stage, 0), now = 0, host = omp_get_initial_device();
   CHECK(omp_target_memcpy(stage, &now, sizeof now, 0, 0, 0, host) == 0);
   unsigned char *p = mmap((void *)0x10000000000, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -5,7 +5,7 @@ use super::crash;
 use super::unified;
 use crate::base::log;
 use crate::sys::node;
-use std::ffi::{CStr, c_long, c_void};
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
@@ -65,18 +65,6 @@ pub const KEPT: &str =
 /// Why a kernel can't use the program's locks: they are numbers in tables of the program's libomp.
 pub const LOCKED: &str = "a lock of the program, which only the program can use: use `critical`, or a lock that the region \
     declares itself";
-
-/// Why a kernel can't pass the program's memory to the system by a system call's number.
-const UNKNOWN: &str = "memory of the program that the region has not used yet, which the system can't read or write: call the \
-    C library's function for it, or use each page before";
-
-/// Ends the kernel if an argument of a system call, which failed with `EFAULT`, is memory of the program.
-#[cold]
-pub fn refuse_system_call(number: c_long, arguments: [usize; 3]) {
-    if let Some(at) = arguments.into_iter().find(|at| is_of_program(*at as *const c_void)) {
-        crash::note_call(format!("syscall({number})"), at as u64, UNKNOWN);
-    }
-}
 
 /// Ends the kernel if `function` is called with memory of the program, with the reason.
 #[inline]

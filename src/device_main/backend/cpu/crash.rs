@@ -14,7 +14,6 @@ use crate::device_main::backend::Fault;
 use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
 use crate::sys::node;
 use crate::wire::reply::Failure;
-use std::borrow::Cow;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -62,7 +61,7 @@ enum Cause {
     /// A call of `exit` with this status.
     Exit(c_int),
     /// A call of this function with memory of the program, and why that is not possible.
-    Call(Cow<'static, str>, u64, &'static str),
+    Call(&'static str, u64, &'static str),
     /// The kernel has exceeded this limit.
     Timeout(Duration),
 }
@@ -308,8 +307,8 @@ fn note(cause: impl FnOnce() -> Cause) {
 
 /// Ends the calling thread's kernel, which has called `function` with memory of the program.
 #[cold]
-pub(super) fn note_call(function: impl Into<Cow<'static, str>>, at: u64, why: &'static str) {
-    note(|| Cause::Call(function.into(), at, why));
+pub(super) fn note_call(function: &'static str, at: u64, why: &'static str) {
+    note(|| Cause::Call(function, at, why));
 }
 
 extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

@@ -72,7 +72,8 @@ fn set_up_streams(library: &Library) {
 fn point_to_streams(library: &Library) {
     for name in ["stdin", "stdout", "stderr"] {
         let Some(variable) = library_symbol(name) else { continue };
-        // SAFETY: the compiler's name for a pointer to the variable; nothing of the image runs yet.
+        // SAFETY: the compiler's name for a pointer to the variable. No kernel of the image runs yet. (Its constructors have
+        // run, and have found null.)
         unsafe {
             if let Ok(pointer) = library.get::<*mut u64>(format!("{name}_decl_tgt_ref_ptr").as_bytes())
                 && **pointer == 0

@@ -6,8 +6,12 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Tests that use helpers, of which a process has few.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn each_piece_is_done_once_and_results_are_in_order() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for count in [0, 1, LEAST, 10 * LEAST] {
         let done = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         let theirs = done.clone();
@@ -37,6 +41,10 @@ fn helpers_get_no_signals_but_those_of_instructions() {
             libc::sigismember(&set, signal) == 1
         }
     };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    while HELPING.load(Ordering::Relaxed) > 0 {
+        thread::yield_now(); // helpers of other tests end soon
+    }
     let mine = thread::current().id();
     let before = blocked(libc::SIGINT);
     let (begin, has_help) = (Instant::now(), AtomicBool::new(node::cores().len() < 2));
@@ -55,6 +63,7 @@ fn helpers_get_no_signals_but_those_of_instructions() {
 
 #[test]
 fn a_panic_leaves_no_piece_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let running = Arc::new(AtomicUsize::new(0));
     let theirs = running.clone();
     let mine = thread::current().id();

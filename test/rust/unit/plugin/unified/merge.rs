@@ -3,7 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
 /// Some cache lines.
 const LEN: usize = 192;
@@ -98,6 +98,8 @@ fn words_are_replaced_up_to_a_conflict() {
 #[test]
 fn words_of_lines_are_never_torn() {
     const N: usize = 64 / WORD;
+    /// Changes that the reader sees.
+    const ENOUGH: usize = 1000;
     let line = |value: u8| -> [[u8; WORD]; N] {
         std::array::from_fn(|word| std::array::from_fn(|byte| if byte < word { 0 } else { value }))
     };
@@ -106,9 +108,10 @@ fn words_of_lines_are_never_torn() {
         struct Line([AtomicU64; N]);
         let line_of_memory = Line([const { AtomicU64::new(0) }; N]);
         let words = &line_of_memory.0;
-        let is_done = AtomicBool::new(false);
+        let (is_done, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
+                let mut last = 0;
                 while !is_done.load(Ordering::Relaxed) {
                     for (n, word) in words.iter().enumerate() {
                         let seen = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -116,12 +119,15 @@ fn words_of_lines_are_never_torn() {
                             seen[n..].iter().all(|byte| *byte == seen[n]),
                             "word {n}: {seen:?}, in steps of {step}"
                         );
+                        changes.fetch_add((n == 0 && seen[0] != last).into(), Ordering::Relaxed);
+                        last = if n == 0 { seen[0] } else { last };
                     }
                 }
             });
             let begin = std::time::Instant::now();
             let mut last = 0u8;
-            while begin.elapsed() < std::time::Duration::from_millis(300) && !reader.is_finished() {
+            while changes.load(Ordering::Relaxed) < ENOUGH && !reader.is_finished() {
+                assert!(begin.elapsed() < std::time::Duration::from_secs(60), "nobody reads");
                 for value in [last.wrapping_add(1), last.wrapping_add(2)] {
                     // SAFETY: this line, which is only accessed as atomics; the processor has the instructions.
                     assert_eq!(unsafe { replace(words.as_ptr(), &line(value), &line(last)) }, N);
