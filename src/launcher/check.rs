@@ -3,8 +3,8 @@
 
 use super::command::with_environment;
 use super::{Plan, query};
-use crate::base::Result;
 use crate::base::target::Target;
+use crate::base::{Result, elf};
 use crate::wire::check;
 
 /// Prints a line for each requirement; true if all are met.
@@ -93,7 +93,12 @@ fn report_host(
         report(good, format!("{host}: {what}"));
     }
     if version.is_some() && accelerators == 0 && !images.is_empty() {
-        let drivers = "neither libcuda.so nor libhsa-runtime64.so shows one";
+        let is_for_amd = |image: &Target| image.machine == elf::AMDGPU;
+        // NVIDIA's are hidden from a program that has images for AMD's only (`Regions::of`).
+        let drivers = match images.iter().all(is_for_amd) {
+            true => "libhsa-runtime64.so shows none",
+            false => "neither libcuda.so nor libhsa-runtime64.so shows one",
+        };
         report(false, format!("{host}: there is no accelerator, which the program needs: {drivers}"));
     }
     if version.is_none() && !text.contains(check::MARK) {
