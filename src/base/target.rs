@@ -128,10 +128,15 @@ impl Target {
                 CUDA => here / 10 == there / 10 && here >= there,
                 _ => here == there,
             };
-        match self.machine == image.machine && fits {
-            true => Ok(()),
-            false => Err(Error::new(format!("built for {image}, not for the device's {self}"))),
+        if self.machine == image.machine && fits {
+            return Ok(());
         }
+        // Devices prefer NVIDIA's.
+        let hint = match (self.machine, image.machine) {
+            (CUDA, AMDGPU) => "; on a node that has AMD's too, an empty CUDA_VISIBLE_DEVICES makes these the devices",
+            _ => "",
+        };
+        Err(Error::new(format!("built for {image}, not for the device's {self}{hint}")))
     }
 }
 

@@ -35,6 +35,8 @@ fn errors_name_both() {
     assert_eq!(e, "built for CUDA sm_90, not for the device's CUDA sm_80");
     let e = Target::HOST.check(Target::amd("gfx90a")).unwrap_err().to_string();
     assert_eq!(e, "built for AMDGPU gfx90a, not for the device's X86_64");
+    let e = Target::cuda(8, 0).check(Target::amd("gfx90a")).unwrap_err().to_string();
+    assert!(e.contains("an empty CUDA_VISIBLE_DEVICES makes these the devices"), "{e}");
 }
 
 fn is_for_accelerators(program: &[u8]) -> bool {
