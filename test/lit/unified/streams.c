@@ -2,38 +2,30 @@
 // stdin, stdout and stderr of the program are the device's own in regions, whichever way a region gets at them: by name, by a
 // pointer to a pointer of the program, in a structure of the program, as an argument. What both sides write comes in the
 // order of the program, through a buffered stream too. The device's standard input is empty, the program's is not.
+// (One stream at a time: Open MPI 5's launcher may print the end of stdout on stderr, see docs/limits.md.)
 //
 // RUN: %clang %s -o %t
 // RUN: echo "a line" > %t.in
-// RUN: %run1 %t < %t.in > %t.out 2> %t.err
-// RUN: %line none %t.err
-// RUN: FileCheck %s --input-file %t.out --check-prefix=OUT
-// RUN: FileCheck %s --input-file %t.err --check-prefix=ERR
+// RUN: %run1 %t stdout < %t.in > %t.out 2> %t.err && %line none %t.err
+// RUN: FileCheck %s --input-file %t.out --check-prefixes=CHECK,END
+// RUN: %run1 %t stderr < %t.in > %t.out 2> %t.err && %line none %t.err
+// RUN: FileCheck %s --input-file %t.err && FileCheck %s --input-file %t.out --check-prefix=END
 // RUN: %clang -DMAPPED %s -o %t.mapped
-// RUN: env OMPTARGET_MPI_UNIFIED=off %run1 %t.mapped < %t.in > %t.out 2> %t.err
-// RUN: %line none %t.err
-// RUN: FileCheck %s --input-file %t.out --check-prefix=OUT
-// RUN: FileCheck %s --input-file %t.err --check-prefix=ERR
+// RUN: env OMPTARGET_MPI_UNIFIED=off %run1 %t.mapped stdout < %t.in > %t.out 2> %t.err && %line none %t.err
+// RUN: FileCheck %s --input-file %t.out --check-prefixes=CHECK,END
+// RUN: env OMPTARGET_MPI_UNIFIED=off %run1 %t.mapped stderr < %t.in > %t.out 2> %t.err && %line none %t.err
+// RUN: FileCheck %s --input-file %t.err && FileCheck %s --input-file %t.out --check-prefix=END
 // REQUIRES: plugin
 //
-// OUT:      {{^}}1 program
-// OUT-NEXT: {{^}}2 structure: fputs
-// OUT-NEXT: {{^}}3 structure: fprintf of 3, 3.5 and three
-// OUT-NEXT: {{^}}4 pointer: vfprintf of 4, 4.5 and four
-// OUT-NEXT: {{^}}5 pointer: fwrite, fputc, putc
-// OUT-NEXT: {{^}}6 program
-// OUT-NEXT: {{^}}7 name: fprintf of 7
-// OUT-NEXT: {{^}}8 program, 9 argument, 10 program
-// OUT-NEXT: {{^}}11 program: a line
-//
-// ERR:      {{^}}1 program
-// ERR-NEXT: {{^}}2 structure: fputs
-// ERR-NEXT: {{^}}3 structure: fprintf of 3, 3.5 and three
-// ERR-NEXT: {{^}}4 pointer: vfprintf of 4, 4.5 and four
-// ERR-NEXT: {{^}}5 pointer: fwrite, fputc, putc
-// ERR-NEXT: {{^}}6 program
-// ERR-NEXT: {{^}}7 name: fprintf of 7
-// ERR-NEXT: {{^}}8 program, 9 argument, 10 program
+// CHECK:      {{^}}1 program
+// CHECK-NEXT: {{^}}2 structure: fputs
+// CHECK-NEXT: {{^}}3 structure: fprintf of 3, 3.5 and three
+// CHECK-NEXT: {{^}}4 pointer: vfprintf of 4, 4.5 and four
+// CHECK-NEXT: {{^}}5 pointer: fwrite, fputc, putc
+// CHECK-NEXT: {{^}}6 program
+// CHECK-NEXT: {{^}}7 name: fprintf of 7
+// CHECK-NEXT: {{^}}8 program, 9 argument, 10 program
+// END:        {{^}}11 program: a line
 
 #ifdef MAPPED
 #include "offload.h"
@@ -41,6 +33,7 @@
 #include "unified.h"
 #endif
 #include <stdarg.h>
+#include <string.h>
 
 // What a region names without a map: before LLVM 16 such a pointer is null in the region if nothing is mapped where it leads.
 #define PRAGMA(text) _Pragma(#text)
@@ -104,10 +97,10 @@ static void write_in_turn(FILE *stream) {
   fprintf(stream, "10 program\n");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
   need_devices(1);
-  write_in_turn(stdout);
-  write_in_turn(stderr);
+  write_in_turn(strcmp(argv[1], "stdout") == 0 ? stdout : stderr);
   struct log all = {0, NULL, stdin}, *log = &all;
 #pragma omp target map(tofrom : log[0 : 1])
   {
