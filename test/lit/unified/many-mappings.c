@@ -31,7 +31,7 @@ static size_t mappings(void) {
   return n;
 }
 
-/// Room for so many pages, without memory.
+/// Reserves addresses for this many pages. They have no memory yet.
 static char *room(size_t pages) {
   char *p = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK(p != MAP_FAILED);
