@@ -295,7 +295,7 @@ impl Unified {
         (port, seq): (usize, u64),
         (at, new, old): (u64, &[u8], &[u8]),
     ) -> Result<()> {
-        let range = at..at + new.len() as u64;
+        let range = at..at.saturating_add(new.len() as u64);
         let mut taking = self.take(ports, port, &range);
         let merged = take_over(at, new, old, &taking.others);
         taking.note(range);

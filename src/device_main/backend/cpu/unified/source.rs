@@ -76,7 +76,7 @@ impl Source {
     /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one,
     /// with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
     /// be read there.
-    pub fn copy(&self, range: Range<u64>, to: Option<&mut [u8]>, file: Arc<File>) -> Option<u64> {
+    pub fn copy(&self, range: Range<u64>, to: Option<&mut [u8]>, file: &Arc<File>) -> Option<u64> {
         let (process, len) = (self.process.filter(|_| self.is_allowed)?, (range.end - range.start) as usize);
         if len < COPY_MIN {
             return None;
@@ -85,7 +85,7 @@ impl Source {
             assert_eq!(to.len(), len);
             to.as_mut_ptr() as usize
         });
-        let last = AtomicUsize::new(usize::MAX);
+        let (file, last) = (file.clone(), AtomicUsize::new(usize::MAX));
         let copied = crew::share(len.div_ceil(PIECE), move |buffer, i| {
             if i > last.load(Ordering::Relaxed) {
                 return 0;

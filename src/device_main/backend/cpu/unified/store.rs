@@ -42,8 +42,8 @@ impl Store {
     }
 
     /// For other threads, while the owner holds its lock.
-    pub fn file(&self) -> Arc<File> {
-        self.file.clone()
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
