@@ -11,7 +11,7 @@
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
 //! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
-//! thread nor a receiver that passes the token on to it can.
+//! thread nor a receiver that passes the token on to it can; of idle threads those watch and work that are roots.
 
 use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
@@ -54,9 +54,13 @@ pub(super) struct Pool {
     begun: AtomicUsize,
     /// Threads without work, including the watching one.
     idle_threads: AtomicUsize,
-    /// Idle threads that sleep.
-    resting: Mutex<Vec<Thread>, { order::LEAF }>,
+    /// Those of them that are roots of libomp.
+    idle_roots: AtomicUsize,
+    /// Idle threads that sleep, and whether they are roots.
+    resting: Mutex<Vec<(Thread, bool)>, { order::LEAF }>,
     watched: AtomicBool,
+    /// The watching thread is a root.
+    root_watches: AtomicBool,
     /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
     /// The slot of the receiver.
@@ -80,12 +84,14 @@ pub(super) struct Me {
     wants: bool,
     /// It claims the token.
     claims: bool,
+    /// It has used libomp, and is a root of it for good.
+    is_root: bool,
     pub place: Placement,
 }
 
 impl Me {
     fn new(slot: usize, receiving: bool) -> Me {
-        Me { slot, receiving, was_long: false, wants: false, claims: false, place: Placement::new() }
+        Me { slot, receiving, was_long: false, wants: false, claims: false, is_root: false, place: Placement::new() }
     }
 
     /// True if the thread neither receives nor is to receive again: it may go on with another message.
@@ -154,18 +160,22 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
     }
     // Release here and below: `hold_idle` of a thread that forks sees what this one has unlocked.
     pool.idle_threads.fetch_add(1, Ordering::Release);
+    pool.begin_idle(me);
     while !me.receiving {
-        if let Some(work) = ready_for_idle_thread(server) {
+        if let Some(work) = ready_for_idle_thread(server, me) {
+            pool.end_idle(me);
             server.execute(me, work);
             pool.idle_threads.fetch_add(1, Ordering::Release);
-        } else if !pool.watched.swap(true, Ordering::AcqRel) {
-            me.receiving = pool.watch();
+            pool.begin_idle(me);
+        } else if !pool.leaves_to_root(me) && !pool.watched.swap(true, Ordering::AcqRel) {
+            me.receiving = pool.watch(me);
             pool.watched.store(false, Ordering::Release);
             let _ = pool.wake_one();
         } else {
-            pool.rest();
+            pool.rest(me);
         }
     }
+    pool.end_idle(me);
     if pool.idle_threads.fetch_sub(1, Ordering::Relaxed) == 1 && !add_thread(server) {
         // No thread is idle, and this one is the receiver now.
         while let Some(work) = pool.take_handed_over() {
@@ -175,8 +185,11 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
 }
 
 /// A ready message, but not for the last idle thread, which must be free to replace the receiver.
-fn ready_for_idle_thread<S: Serve>(server: &Arc<S>) -> Option<Box<Work>> {
+fn ready_for_idle_thread<S: Serve>(server: &Arc<S>, me: &Me) -> Option<Box<Work>> {
     let pool = server.pool();
+    if pool.leaves_to_root(me) {
+        return None;
+    }
     let leave = || {
         let others_stay = |n: usize| (n > 1).then(|| n - 1);
         pool.idle_threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
@@ -217,7 +230,8 @@ impl Pool {
 
     /// The calling thread is about to use libomp.
     #[inline]
-    pub fn settle(&self, me: &Me) {
+    pub fn settle(&self, me: &mut Me) {
+        me.is_root = true;
         if self.home.load(Ordering::Relaxed) != me.slot {
             self.home.store(me.slot, Ordering::Relaxed);
         }
@@ -318,29 +332,62 @@ impl Pool {
         self.idle_threads.load(Ordering::Relaxed) > 0
     }
 
-    fn rest(&self) {
-        self.resting.lock().push(std::thread::current());
-        if !self.has_work_for_idle() && self.watched.load(Ordering::Acquire) {
+    fn begin_idle(&self, me: &Me) {
+        self.idle_roots.fetch_add(usize::from(me.is_root), Ordering::SeqCst);
+    }
+
+    fn end_idle(&self, me: &Me) {
+        if me.is_root {
+            self.idle_roots.fetch_sub(1, Ordering::SeqCst);
+            // What others may have left to this thread.
+            if !self.watched.load(Ordering::Acquire) || self.has_work_for_idle() {
+                let _ = self.wake_one();
+            }
+        }
+    }
+
+    /// True if the calling thread leaves work, and watching, to an idle root.
+    fn leaves_to_root(&self, me: &Me) -> bool {
+        !me.is_root && self.idle_roots.load(Ordering::SeqCst) > 0
+    }
+
+    fn rest(&self, me: &Me) {
+        let this = std::thread::current();
+        let id = this.id();
+        self.resting.lock().push((this, me.is_root));
+        let is_watched = self.watched.load(Ordering::Acquire);
+        if me.is_root && is_watched && !self.root_watches.load(Ordering::Relaxed) {
+            // The watching thread leaves that to this one.
+            self.token.wake_watcher();
+            std::thread::sleep(PERIOD);
+        } else if self.leaves_to_root(me) || (is_watched && !self.has_work_for_idle()) {
             std::thread::park_timeout(Duration::from_millis(100));
         }
-        let id = std::thread::current().id();
-        self.resting.lock().retain(|t| t.id() != id);
+        self.resting.lock().retain(|(thread, _)| thread.id() != id);
     }
 
-    /// Wakes an idle thread; false if all are awake or watching.
+    /// Wakes an idle thread, a root if there is one; false if all are awake or watching.
     fn wake_one(&self) -> bool {
-        let resting = self.resting.lock().pop();
-        resting.inspect(Thread::unpark).is_some()
+        let mut resting = self.resting.lock();
+        let last = resting.iter().rposition(|&(_, is_root)| is_root).or(resting.len().checked_sub(1));
+        let Some(at) = last else { return false };
+        let (thread, _) = resting.remove(at);
+        drop(resting);
+        thread.unpark();
+        true
     }
 
-    /// Watches the receiver. True if this thread took the token, false if there is work.
-    fn watch(&self) -> bool {
+    /// Watches the receiver. True if this thread took the token, false if there is work or a root to watch.
+    fn watch(&self, me: &Me) -> bool {
+        self.root_watches.store(me.is_root, Ordering::Relaxed);
         self.token.begin_watch();
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
             // The last idle thread starts another one for what was handed over.
-            if self.is_any_handed_over() || (self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1)
+            if self.leaves_to_root(me)
+                || self.is_any_handed_over()
+                || (self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1)
             {
                 return false;
             }
@@ -350,7 +397,7 @@ impl Pool {
             } else if self.take_over(state) {
                 return true;
             } else if since.is_none_or(|since| since.elapsed() > REST) {
-                self.token.rest(state, || !self.has_work_for_idle());
+                self.token.rest(state, || !self.has_work_for_idle() && !self.leaves_to_root(me));
                 continue;
             }
             std::thread::sleep(PERIOD);
@@ -480,6 +527,7 @@ impl Pool {
         self.watched.store(false, Ordering::Relaxed);
         self.away.store(0, Ordering::Relaxed);
         self.idle_threads.store(0, Ordering::Relaxed);
+        self.idle_roots.store(0, Ordering::Relaxed);
         self.first()
     }
 }
@@ -488,3 +536,7 @@ impl Pool {
 pub(super) fn stack_limit() -> usize {
     getrlimit(Resource::Stack).current.map_or(64 << 20, |bytes| (bytes as usize).max(8 << 20))
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/device_main/pool.rs"]
+mod tests;
