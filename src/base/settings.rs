@@ -24,6 +24,9 @@ pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 /// no devices. Processes that inherit the variable have another id.
 pub(crate) const DEVICE_PROCESS: &str = "OMPTARGET_MPI_DEVICE_PROCESS";
 
+/// Not a setting: the devices that all ranks of an MPI application spawn, see `job::spawned`. Only spawned ranks read it.
+pub(crate) const SPAWNED: &str = "OMPTARGET_MPI_SPAWNED";
+
 /// A process that reads a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -413,7 +416,7 @@ impl Settings {
 
 fn set_names() -> impl Iterator<Item = String> {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with(PREFIX) && ![WITH_DEVICES, DEVICE_PROCESS].contains(&name.as_str()))
+    names.filter(|name| name.starts_with(PREFIX) && ![WITH_DEVICES, DEVICE_PROCESS, SPAWNED].contains(&name.as_str()))
 }
 
 /// Variables of the environment with the prefix of settings that are not settings, such as misspelled ones.

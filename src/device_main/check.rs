@@ -2,7 +2,7 @@
 //! `--check` and `--accelerators`: report to the launcher what this host has.
 
 use super::backend::cpu::image;
-use super::backend::offload::drivers;
+use super::backend::offload::{drivers, visible};
 use crate::job::hosts;
 use crate::sys::node;
 use crate::wire::check::{ACCELERATOR, ACCELERATORS, LIBRARY, MARK, NODE, VERSION};
@@ -29,5 +29,8 @@ pub(super) fn run(version: &str, libraries: &[String]) {
 /// Prints how many accelerators this host has, and which of these names are this host's.
 pub(super) fn count_accelerators(names: &[String]) {
     let own = names.iter().filter(|name| hosts::is_here(name)).map(|name| format!(" {name}"));
-    println!("{MARK}{ACCELERATORS} {}{}", drivers::all().len(), own.collect::<String>());
+    let shown = drivers::all().len();
+    let parts = std::env::var("CUDA_VISIBLE_DEVICES").map_or(0, |value| visible::parts_in(&value));
+    let all = if shown == 0 { 0 } else { shown.max(parts) };
+    println!("{MARK}{ACCELERATORS} {all}{}", own.collect::<String>());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Starts MPI together with the other ranks, and finds out which rank is what.
 
-use super::hosts;
+use super::spawned;
 use super::topology::{Team, Topology, hello_of_this_process};
 use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::{Error, Result, log};
@@ -12,7 +12,6 @@ use crate::sys::deadline::Deadline;
 use crate::sys::{layout, node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
 use std::collections::BTreeSet;
-use std::iter::repeat_n;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,31 +46,40 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
 
 /// The rank of this process, if the launcher sets a variable for it.
 pub fn rank() -> Option<u32> {
-    first_number(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"])
+    let variables = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
+    number(variables.into_iter().find(|name| std::env::var(name).is_ok())?)
+}
+
+fn number(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok()?.trim().parse().ok()
 }
 
 /// The place of this process among the devices of its node, if the launcher sets its local rank. The first `programs` ranks
 /// of the job are programs, and the ranks of a node are taken to be consecutive.
 pub fn place_on_node(programs: u32) -> Option<usize> {
-    place_in(|name| std::env::var(name).ok()?.parse().ok(), rank()?, programs)
+    Some(spawned::here().0 as usize + place_in(number, rank()?, programs)?)
 }
 
 fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Option<usize> {
-    /// Variables for the local rank, and for the rank: both may be inherited from another launcher.
-    const NUMBERS: [(&str, &str); 4] = [
-        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
-        ("MPI_LOCALRANKID", "PMI_RANK"),
-        ("PMI_LOCAL_RANK", "PMI_RANK"),
-        ("SLURM_LOCALID", "SLURM_PROCID"),
-    ];
-    let number = |&(local, global): &(&str, &str)| get(local).filter(|_| get(global) == Some(rank));
-    let local = NUMBERS.iter().find_map(number)?;
+    let (local, _) = local_in(get, rank)?;
     let first = rank.checked_sub(local)?;
     Some(local.checked_sub(programs.saturating_sub(first))? as usize)
 }
 
-fn first_number(variables: &[&str]) -> Option<u32> {
-    variables.iter().find_map(|name| std::env::var(name).ok())?.trim().parse().ok()
+/// The local rank of the process with this rank, and the number of ranks on its node as far as the launcher says it.
+fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> {
+    /// Variables for the local rank, for the rank, and for that number: all may be inherited from another launcher.
+    const NUMBERS: [(&str, &str, &str); 4] = [
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("MPI_LOCALRANKID", "PMI_RANK", "MPI_LOCALNRANKS"),
+        ("PMI_LOCAL_RANK", "PMI_RANK", "PMI_LOCAL_SIZE"),
+        // The last one is a list of all nodes' numbers, unless there is one node.
+        ("SLURM_LOCALID", "SLURM_PROCID", "SLURM_TASKS_PER_NODE"),
+    ];
+    let is_own = |numbers: &&(&str, &str, &str)| get(numbers.0).is_some() && get(numbers.1) == Some(rank);
+    let (local, _, all) = NUMBERS.iter().find(is_own)?;
+    let local = get(local)?;
+    Some((local, get(all).unwrap_or(0).max(local + 1)))
 }
 
 /// True unless another rank reports what all ranks would report.
@@ -129,16 +137,18 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     let mut mpi = match origin {
         Origin::Started => Mpi::start()?,
         Origin::Spawn { executable, ranks } => {
-            Mpi::spawn(executable, ranks, &places(settings, ranks)?, &forwarded(settings.bind))?
+            let world = mpi::world();
+            let local = local_in(number, world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
+            let (hosts, others) = spawned::places(settings, ranks, world, (local.0 as usize, local.1 as usize))?;
+            Mpi::spawn(executable, ranks, &hosts, &forwarded(settings.bind, &others))?
         }
     };
     let mut mine = hello_of_this_process(role, mpi::library());
     mine.fragment = settings.fragment;
-    if mpi.is_spawned() && role == Role::Host {
-        mine.spawners = first_number(&["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"]).unwrap_or(1);
-        mine.spawner = first_number(&["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"]).unwrap_or(0);
-    }
     if role == Role::Device {
+        if mpi.is_spawned() {
+            (mine.earlier, mine.spawned) = spawned::here();
+        }
         mine.backend = settings.backend;
         mine.pool = pool;
         mine.outside = layout::outside().filter(|_| !settings.has_workers() && settings.backend == Backend::Cpu);
@@ -182,23 +192,6 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     Ok(Bootstrap { mpi, doorbells, frames, hellos, topology })
 }
 
-/// The hosts for the ranks of this process's devices: its share of `OMPTARGET_MPI_HOSTS`, which names
-/// hosts for all ranks of the job, or its own node.
-fn places(settings: &Settings, ranks: usize) -> Result<String> {
-    let Some(hosts) = &settings.hosts else { return Ok(format!("{}:{ranks}", node::host_name())) };
-    let in_list = |e: Error| e.context("OMPTARGET_MPI_HOSTS");
-    let mut slots = Vec::new();
-    for host in hosts::parse_list(hosts).map_err(in_list)? {
-        let here = host.slots.map_or(Ok(1), |n| settings.ranks_of(n)).map_err(in_list)?;
-        slots.extend(repeat_n(host.name, here as usize));
-    }
-    let first = rank().unwrap_or(0) as usize * ranks;
-    // One word for neighbours on one host: Open MPI takes 255 bytes in all.
-    let mine: Vec<&String> = (first..first + ranks).map(|i| &slots[i % slots.len()]).collect();
-    let words = mine.chunk_by(|a, b| a == b).map(|same| format!("{}:{}", same[0], same.len()));
-    Ok(words.collect::<Vec<_>>().join(","))
-}
-
 /// True if processes of this node can detect through doorbells that another one has exited.
 fn can_watch_each_other(hellos: &[Hello]) -> bool {
     hellos.iter().all(|h| h.doorbell.1 != 0) && process::handle(std::process::id() as i32).is_some()
@@ -219,12 +212,13 @@ fn check_places(hellos: &[Hello], rank: usize) {
 }
 
 /// The variables, NAME=VALUE, that spawned devices need. MPI may not pass them on.
-fn forwarded(bind: Bind) -> Vec<String> {
+fn forwarded(bind: Bind, others: &str) -> Vec<String> {
     let set = settings::for_devices().into_iter();
     let mut words: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
     if bind == Bind::Inherit && std::env::var_os("OMPTARGET_MPI_BIND").is_none() {
         words.push("OMPTARGET_MPI_BIND=inherit".into());
     }
+    words.push(format!("{}={others}", settings::SPAWNED));
     words
 }
 

@@ -3,4 +3,5 @@
 
 pub(crate) mod bootstrap;
 pub mod hosts;
+mod spawned;
 pub mod topology;

@@ -14,8 +14,8 @@ pub fn hello_of_this_process(role: Role, mpi: String) -> Hello {
         page_size: node::page_size(),
         devices: u32::from(role == Role::Device),
         processes: 1,
-        spawners: 1,
-        spawner: 0,
+        spawned: 0,
+        earlier: 0,
         pid: std::process::id(),
         cores: node::cores(),
         memory: node::memory(),
@@ -120,23 +120,24 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
     teams
 }
 
-/// The number of equal shares of a rank's node: one for each device, and if programs spawned the
-/// devices, as many again for each other program there that may do the same.
+/// The number of equal shares of a rank's node: one for each device, also for those that other programs may spawn there.
 pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
-    let here = hellos.iter().filter(|h| h.node == hellos[rank].node);
+    let me = &hellos[rank];
+    let here = hellos.iter().filter(|h| h.node == me.node);
     let devices: usize = here.map(|h| h.devices as usize).sum();
-    devices.max(1) * spawner(hellos, rank).1.max(1)
+    devices.max(me.spawned as usize * me.devices as usize).max(1)
 }
 
-/// The place of a rank among the ranks of its node that use accelerators. Those of its job come after those of the programs
-/// there that stand before its own, if they have spawned as many each.
+/// The place of a rank among the ranks of its node that use accelerators; those that earlier programs may spawn there come
+/// first.
 pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
-    let count = |hellos: &[Hello], node| {
-        let is_peer = |h: &&Hello| h.node == node && h.role == Role::Device && h.backend == Backend::Offload;
-        hellos.iter().filter(is_peer).count()
-    };
-    let node = hellos[rank].node;
-    spawner(hellos, rank).0 * count(hellos, node) + count(&hellos[..rank], node)
+    hellos[rank].earlier as usize + accelerators(&hellos[..rank], hellos[rank].node)
+}
+
+/// The number of ranks of a node that use accelerators.
+fn accelerators(hellos: &[Hello], node: u64) -> usize {
+    let is_one = |h: &&Hello| h.node == node && h.role == Role::Device && h.backend == Backend::Offload;
+    hellos.iter().filter(is_one).count()
 }
 
 /// When a device allocates its memory.
@@ -150,9 +151,8 @@ pub(crate) enum Turn {
     Unknown,
 }
 
-/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included.
-/// `team` are the devices of its program. If that has spawned them, each other program on the node that may do the same is
-/// taken to have as many.
+/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included, and
+/// of those that other programs may spawn on the node. `team` are the devices of its program.
 pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(usize, Turn)> {
     let me = &hellos[rank];
     let is_rival = |&other: &usize| {
@@ -166,18 +166,10 @@ pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(u
     };
     let ranks: Vec<usize> = (0..hellos.len()).filter(is_rival).collect();
     let mut rivals: Vec<_> = ranks.iter().map(|&other| (accelerator_of(hellos, other), turn(other))).collect();
-    let ((mine, all), each) = (spawner(hellos, rank), ranks.len());
-    let first = rivals.iter().map(|rival| rival.0).min().unwrap_or(0).saturating_sub(mine * each);
-    let others = (0..all).filter(|&other| other != mine).flat_map(|other| other * each..(other + 1) * each);
-    rivals.extend(others.map(|place| (first + place, Turn::Unknown)));
+    let (all, earlier) = (me.spawned as usize, me.earlier as usize);
+    let others = (0..earlier).chain(earlier + accelerators(hellos, me.node)..all);
+    rivals.extend(others.map(|place| (place, Turn::Unknown)));
     rivals
-}
-
-/// The place of a rank's program among those on the rank's node that have spawned devices there, or may do so, and their
-/// number; (0, 1) if it has spawned none, or runs elsewhere.
-fn spawner(hellos: &[Hello], rank: usize) -> (usize, usize) {
-    let here = hellos.iter().filter(|h| h.node == hellos[rank].node && h.role == Role::Host);
-    here.map(|h| (h.spawner as usize, h.spawners as usize)).max_by_key(|&(_, all)| all).unwrap_or((0, 1))
 }
 
 /// The number of processes of the job that compute or wait on a rank's node.
@@ -192,11 +184,11 @@ pub(crate) fn processes(hellos: &[Hello], rank: usize) -> usize {
 pub(crate) fn share_of_cores(hellos: &[Hello], rank: usize, worker: usize) -> Option<&[u16]> {
     let me = &hellos[rank];
     let here = |h: &&Hello| h.node == me.node;
-    if processes(hellos, rank) > me.cores.len() || hellos.iter().filter(here).any(|h| h.spawners > 1) {
-        return None;
-    }
     let devices_of = |hellos: &[Hello]| -> usize { hellos.iter().filter(here).map(|h| h.devices as usize).sum() };
     let devices = devices_of(hellos).max(1);
+    if processes(hellos, rank) > me.cores.len() || sharers(hellos, rank) > devices {
+        return None;
+    }
     let index = devices_of(&hellos[..rank]) + worker;
     Some(&me.cores[index * me.cores.len() / devices..(index + 1) * me.cores.len() / devices])
 }

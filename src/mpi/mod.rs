@@ -231,6 +231,19 @@ pub fn phase() -> Phase {
     }
 }
 
+/// The rank of this process and the number of ranks, if the program has started MPI; it is alone otherwise.
+pub fn world() -> (usize, usize) {
+    let (mut rank, mut size): (c_int, c_int) = (0, 1);
+    if phase() == Phase::Running {
+        // SAFETY: MPI is running; the out parameters outlive their calls.
+        unsafe {
+            sys::MPI_Comm_rank(sys::RSMPI_COMM_WORLD, &mut rank);
+            sys::MPI_Comm_size(sys::RSMPI_COMM_WORLD, &mut size);
+        }
+    }
+    (rank as usize, size as usize)
+}
+
 fn init() -> Result<()> {
     let mut provided: c_int = 0;
     // Open MPI 5 rejects any level other than the variable's.

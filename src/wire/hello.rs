@@ -17,8 +17,8 @@ pub const HELLO_LEN: usize = 512;
 
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
-/// Most programs of a node that spawn devices.
-const SPAWNERS: u32 = 1 << 16;
+/// Most ranks of a node that programs have spawned.
+const SPAWNED: u32 = 1 << 16;
 /// Bytes of a processor's vendor; x86-64 processors spell it in 12.
 const VENDOR: usize = 12;
 /// Bytes of a processor's name; x86-64 processors spell it in 48.
@@ -55,11 +55,11 @@ pub struct Hello {
     pub devices: u32,
     /// Processes of this rank that wait or compute: itself and its workers.
     pub processes: u32,
-    /// For a program that spawned its devices, the number of processes on its node that may do the
-    /// same; otherwise 1.
-    pub spawners: u32,
-    /// Its place among these; otherwise 0.
-    pub spawner: u32,
+    /// If a program spawned it, the number of ranks on its node that the ranks of that MPI application may spawn;
+    /// otherwise 0.
+    pub spawned: u32,
+    /// Those of them that belong to ranks before its program.
+    pub earlier: u32,
     /// Process id.
     pub pid: u32,
     /// Cores that it may use, ascending; the record omits those from `CORES` on.
@@ -94,9 +94,9 @@ impl Hello {
         let mut out = MAGIC.to_vec();
         PROTOCOL.write(&mut out);
         text::<TEXT>(&mut out, VERSION);
-        let Hello { role, page_size, devices, processes, spawners, pid, doorbell, .. } = *self;
+        let Hello { role, page_size, devices, processes, spawned, pid, doorbell, .. } = *self;
         let numbers =
-            [role as u32, self.processor.machine.into(), page_size, devices, processes, spawners, pid, doorbell.0];
+            [role as u32, self.processor.machine.into(), page_size, devices, processes, spawned, pid, doorbell.0];
         numbers.iter().for_each(|n| n.write(&mut out));
         [self.memory, self.node, self.fragment, doorbell.1].iter().for_each(|n| n.write(&mut out));
         text::<TEXT>(&mut out, &self.host);
@@ -114,7 +114,7 @@ impl Hello {
         let outside = self.outside.clone().filter(|_| shared.is_some()).unwrap_or(NOWHERE);
         (outside.start, outside.end).write(&mut out);
         shared.unwrap_or_default().iter().for_each(|range| range.write(&mut out));
-        (self.pool, self.spawner).write(&mut out);
+        (self.pool, self.earlier).write(&mut out);
         assert!(out.len() <= HELLO_LEN);
         out.resize(HELLO_LEN, 0);
         out.try_into().expect("it has this length now")
@@ -139,7 +139,7 @@ impl Hello {
             n => return Err(Error::new(format!("it has an unknown role {n}"))),
         };
         let machine = u16::try_from(r.take::<u32>()?).map_err(|_| Error::new("its ELF machine is out of range"))?;
-        let (page_size, devices, processes, spawners) = (r.take()?, r.take()?, r.take()?, r.take()?);
+        let (page_size, devices, processes, spawned) = (r.take()?, r.take()?, r.take()?, r.take()?);
         let (pid, descriptor) = (r.take()?, r.take()?);
         let (memory, node, fragment, doorbell) = (r.take()?, r.take()?, r.take()?, (descriptor, r.take()?));
         if !FRAGMENTS.contains(&fragment) {
@@ -152,7 +152,7 @@ impl Hello {
             page_size,
             devices,
             processes,
-            spawners,
+            spawned,
             pid,
             cores: (0..CORES as u16).filter(has).collect(),
             memory,
@@ -187,10 +187,10 @@ impl Hello {
                 all
             },
             pool: r.take()?,
-            spawner: {
-                let spawner = r.take()?;
-                let is_one = spawner < spawners && spawners <= SPAWNERS;
-                is_one.then_some(spawner).ok_or_else(|| Error::new("its number of programs is out of range"))?
+            earlier: {
+                let earlier = r.take()?;
+                let are_some = earlier <= spawned && spawned <= SPAWNED;
+                are_some.then_some(earlier).ok_or_else(|| Error::new("its number of spawned ranks is out of range"))?
             },
         })
     }

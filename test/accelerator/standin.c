@@ -7,7 +7,7 @@
 // - each process offers the same addresses first. It respects what is reserved, but not with the first STANDIN_STUBBORN
 //   blocks of more than a page;
 // - every synchronization takes 20 us, and, given STANDIN_SPEED, a copy 1 us for this many bytes, in which it sleeps as
-//   while an engine copies;
+//   while an engine copies. A device has one engine: its copies are made one after the other;
 // - calls are counted in the file STANDIN_COUNTS, if there is that variable: enum Count, 8 bytes each; it also has what
 //   the last launch asked for, and the bytes that are in use by all processes that have the file;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
@@ -254,36 +254,41 @@ int32_t __tgt_rtl_synchronize(int32_t device, AsyncInfo *info) {
   return SUCCESS;
 }
 
-/// Copies, and waits for as long as an accelerator's engine would take.
-static void copy(void *to, void *from, int64_t size) {
-  struct timespec end;
-  size_t speed = number("STANDIN_SPEED", 0);
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  memcpy(to, from, size);
-  if (speed) {
-    int64_t left = end.tv_nsec + size * 1000 / (int64_t)speed;
-    end.tv_sec += left / 1000000000, end.tv_nsec = left % 1000000000;
-    // Or the system would wake it 50 us late.
-    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
+/// Copies, and waits for as long as the device's engine would take, which may have other copies to make first.
+static void copy(int32_t device, void *to, void *from, int64_t size) {
+  enum { DEVICES = 16, SECOND = 1000000000 };
+  static int64_t free_at[DEVICES];
+  int64_t speed = (int64_t)number("STANDIN_SPEED", 0), *engine = &free_at[device % DEVICES];
+  if (!speed) {
+    memcpy(to, from, size);
+    return;
   }
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t end = now.tv_sec * SECOND + now.tv_nsec;
+  pthread_mutex_lock(&lock);
+  end = (end > *engine ? end : *engine) + size * 1000 / speed;
+  *engine = end;
+  pthread_mutex_unlock(&lock);
+  memcpy(to, from, size);
+  // Or the system would wake it 50 us late.
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &(struct timespec){end / SECOND, end % SECOND}, NULL);
 }
 
 int32_t __tgt_rtl_data_submit_async(int32_t device, void *to, void *from, int64_t size, AsyncInfo *info) {
-  (void)device;
   info->queue = info;
   if (call(SUBMIT, "submit"))
     return FAIL;
-  copy(contents(to, size), from, size);
+  copy(device, contents(to, size), from, size);
   return SUCCESS;
 }
 
 int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *to, void *from, int64_t size, AsyncInfo *info) {
-  (void)device;
   info->queue = info;
   if (call(RETRIEVE, "retrieve"))
     return FAIL;
-  copy(to, contents(from, size), size);
+  copy(device, to, contents(from, size), size);
   return SUCCESS;
 }
 

@@ -22,6 +22,10 @@ const DRM: &str = "/sys/class/drm";
 /// Files of the drivers' libraries, in the order of [`DRIVERS`].
 const LIBRARIES: [&str; DRIVERS.len()] = ["/libcuda.so", "/libhsa-runtime64.so", "/libze_"];
 
+/// HIP, which an MPI may use, numbers the accelerators that `ROCR_VISIBLE_DEVICES` leaves. It prefers this variable to
+/// `CUDA_VISIBLE_DEVICES`, which it takes for its own otherwise.
+const HIP_VISIBLE: &str = "HIP_VISIBLE_DEVICES";
+
 /// A machine of each of [`DRIVERS`], and a number of accelerators.
 pub(crate) type Choices = [(u16, usize); DRIVERS.len()];
 
@@ -99,12 +103,16 @@ fn shares(before: &Values, place: usize) -> Values {
 }
 
 fn set(values: &Values) {
-    for ((name, _), value) in DRIVERS.iter().zip(values) {
-        if let Some(value) = value {
-            // SAFETY: no thread runs before MPI starts, and MPI's own ones do not read the environment any more.
-            unsafe { std::env::set_var(name, value) };
-        }
+    let set = DRIVERS.iter().zip(values).filter_map(|((name, _), value)| Some((*name, value.as_deref()?)));
+    for (name, value) in set.chain(first_of_hip(values)) {
+        // SAFETY: no thread runs before MPI starts, and MPI's own ones do not read the environment any more.
+        unsafe { std::env::set_var(name, value) };
     }
+}
+
+/// HIP's name for the only one of AMD's accelerators that the values leave.
+fn first_of_hip([_, amd, _]: &Values) -> Option<(&'static str, &'static str)> {
+    amd.as_ref().map(|_| (HIP_VISIBLE, "0"))
 }
 
 /// The accelerator for a place: one of those that the variable names or, if it is not set, of all. `None` leaves the
@@ -118,29 +126,46 @@ fn share(value: Option<&str>, count: impl Fn() -> usize, place: usize) -> Option
     (visible.len() > 1).then(|| visible[place % visible.len()].to_string())
 }
 
-/// The accelerators that a variable names.
+/// The accelerators that a variable names; a negative number ends the list.
 fn listed(value: &str) -> impl Iterator<Item = &str> {
-    value.split(',').map(str::trim).filter(|one| !one.is_empty())
+    value.split(',').map(str::trim).filter(|one| !one.is_empty()).take_while(|one| !one.starts_with('-'))
+}
+
+/// Parts of NVIDIA's accelerators (MIG) that a value of `CUDA_VISIBLE_DEVICES` names. The driver shows a process only one.
+pub(crate) fn parts_in(value: &str) -> usize {
+    listed(value).filter(|one| one.starts_with("MIG-")).count()
 }
 
 /// The device files of accelerators that this process may use, whatever its cgroup takes away.
 fn accessible() -> Vec<PathBuf> {
     const PLACES: [(&str, &str); 2] = [("/dev", "nvidia"), ("/dev/dri", "renderD")];
-    let files = PLACES.iter().flat_map(|&(folder, name)| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(move |path| {
-            let number = path.file_name().and_then(|file| file.to_str()?.strip_prefix(name));
-            number.is_some_and(|number| number.parse::<u32>().is_ok())
-        })
-    });
-    let mut files: Vec<PathBuf> =
-        files.filter(|file| access(file, Access::READ_OK | Access::WRITE_OK).is_ok()).collect();
+    let files = PLACES.iter().flat_map(|&(folder, name)| files_in(Path::new(folder), name));
+    let mut files: Vec<PathBuf> = files.filter(|file| is_accessible(file)).collect();
     files.sort_unstable();
     files
 }
 
+/// The files of a folder that have this name with a number.
+fn files_in(folder: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(move |path| {
+        let number = path.file_name().and_then(|file| file.to_str()?.strip_prefix(name));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    })
+}
+
+fn is_accessible(file: &Path) -> bool {
+    access(file, Access::READ_OK | Access::WRITE_OK).is_ok()
+}
+
 fn nvidia() -> usize {
-    fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count)
+    nvidia_in(Path::new("/dev"), Path::new("/proc/driver/nvidia/gpus"))
+}
+
+/// The driver numbers those that are not taken away from this process. It creates missing files when it starts.
+fn nvidia_in(files: &Path, all: &Path) -> usize {
+    let taken = files_in(files, "nvidia").filter(|file| !is_accessible(file)).count();
+    fs::read_dir(all).map_or(0, Iterator::count).saturating_sub(taken)
 }
 
 /// AMD's driver lists processors too, with 0 as the identifier of their accelerator.

@@ -9,9 +9,10 @@
 typedef int Start(int *, char ***, int, int *);
 
 int MPI_Init_thread(int *count, char ***arguments, int asked, int *got) {
-  const char *variables[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"}, *seen[3];
-  for (int i = 0; i < 3; ++i)
+  const char *variables[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "HIP_VISIBLE_DEVICES"};
+  const char *seen[4];
+  for (int i = 0; i < 4; ++i)
     seen[i] = getenv(variables[i]) ? getenv(variables[i]) : "all";
-  fprintf(stderr, "visible at the start: %s %s %s\n", seen[0], seen[1], seen[2]);
+  fprintf(stderr, "visible at the start: %s %s %s, HIP %s\n", seen[0], seen[1], seen[2], seen[3]);
   return ((Start *)dlsym(RTLD_NEXT, "MPI_Init_thread"))(count, arguments, asked, got);
 }

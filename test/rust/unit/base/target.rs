@@ -15,6 +15,12 @@ fn an_image_says_what_it_is_built_for() {
 }
 
 #[test]
+fn no_number_of_an_architecture_is_two() {
+    let numbers: std::collections::BTreeSet<u32> = AMD.iter().map(|(number, _)| *number).collect();
+    assert_eq!((numbers.len(), Target::amd("gfx1036").architecture), (AMD.len(), 0x45));
+}
+
+#[test]
 fn an_accelerator_executes_images_for_itself() {
     let runs = |device: Target, image| device.check(image).is_ok();
     let sm = |number: u32| Target::cuda(number / 10, number % 10);

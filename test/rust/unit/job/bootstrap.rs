@@ -4,17 +4,6 @@
 use super::*;
 
 #[test]
-fn spawned_devices_go_where_there_is_room() {
-    let places = |hosts: &str, devices_per_rank, ranks| {
-        places(&Settings { hosts: Some(hosts.into()), devices_per_rank, ..Settings::default() }, ranks)
-    };
-    assert_eq!(places("a:2,b", 1, 4).unwrap(), "a:2,b:1,a:1");
-    assert_eq!(places("a:4,b:8", 4, 3).unwrap(), "a:1,b:2");
-    assert_eq!(places("a,b", 4, 2).unwrap(), "a:1,b:1");
-    assert!(places("a:3,b:4", 2, 3).unwrap_err().to_string().contains("3 devices can't be 2 to a rank"));
-}
-
-#[test]
 fn launchers_are_known_by_their_variables() {
     let of = |set: &[(&str, &str)]| launcher_in(|name| Some(set.iter().find(|v| v.0 == name)?.1.to_string()));
     assert_eq!(of(&[]), None);
@@ -43,4 +32,15 @@ fn launchers_number_the_devices_of_a_node() {
     assert_eq!(place(&[("SLURM_LOCALID", 0), ("SLURM_PROCID", 0)], 3, 1), None);
     assert_eq!((place(&[("SLURM_LOCALID", 1), ("SLURM_PROCID", 5)], 5, 1), place(&[], 1, 1)), (Some(1), None));
     assert_eq!(open_mpi(1, 2, 0), None);
+}
+
+#[test]
+fn numbers_of_another_launcher_are_ignored() {
+    let local = |set: &[(&str, u32)], rank| local_in(|name| Some(set.iter().find(|v| v.0 == name)?.1), rank);
+    // A job of MPICH's in a process of Open MPI's.
+    let open_mpi = [("OMPI_COMM_WORLD_RANK", 5), ("OMPI_COMM_WORLD_LOCAL_RANK", 1), ("OMPI_COMM_WORLD_LOCAL_SIZE", 4)];
+    let mpich = [("PMI_RANK", 3), ("MPI_LOCALRANKID", 2), ("MPI_LOCALNRANKS", 3)];
+    let both = [&open_mpi[..], &mpich].concat();
+    assert_eq!((local(&both, 5), local(&both, 3), local(&both, 4)), (Some((1, 4)), Some((2, 3)), None));
+    assert_eq!(local(&[("SLURM_PROCID", 1), ("SLURM_LOCALID", 1)], 1), Some((1, 2)));
 }

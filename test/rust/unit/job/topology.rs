@@ -18,8 +18,8 @@ fn a_record_survives_the_wire() {
         backend: Backend::Offload,
         devices: 2,
         processes: 3,
-        spawners: 4,
-        spawner: 3,
+        spawned: 4,
+        earlier: 3,
         pid: 5,
         memory: 6,
         node: 7,
@@ -80,7 +80,7 @@ fn devices_share_the_cores_of_their_node() {
     assert_eq!((share(2), share(4)), (Some(&[3][..]), None));
     assert_eq!((sharers(&job, 1), sharers(&job, 2)), (2, 1));
     let mut spawned = job[..2].to_vec();
-    spawned[0].spawners = 3;
+    spawned[1].spawned = 3;
     assert_eq!((sharers(&spawned, 1), share_of_cores(&spawned, 1, 0)), (3, None));
     let two =
         [Hello { cores: vec![], ..job[0].clone() }, Hello { devices: 2, cores: vec![0, 1, 2, 3, 4], ..job[1].clone() }];
@@ -118,15 +118,15 @@ fn accelerators_are_counted_on_each_node() {
     assert_eq!((places[1], places[4], places[2], places[5]), (0, 1, 0, 1));
     assert_eq!(rivals_of(&job, 4, &[1, 2, 4]), [(0, Turn::Earlier), (1, Turn::Later)]);
     assert_eq!(rivals_of(&job, 1, &[1, 2]), [(0, Turn::Later), (1, Turn::Unknown)]);
-    assert_eq!((spawner(&job, 4), spawner(&job, 5)), ((0, 1), (0, 1)));
-    // The second one of three programs on its node, each of which spawns two devices there and two elsewhere.
+    // The second one of three programs, each of which spawns two devices on a node, and the last of two on another one.
     let mut spawned = job.clone();
-    (spawned[0].spawners, spawned[0].spawner) = (3, 1);
-    assert_eq!([1, 4, 2, 5].map(|rank| accelerator_of(&spawned, rank)), [2, 3, 0, 1]);
+    [1, 4].into_iter().for_each(|rank| (spawned[rank].earlier, spawned[rank].spawned) = (2, 6));
+    [2, 5].into_iter().for_each(|rank| (spawned[rank].earlier, spawned[rank].spawned) = (1, 3));
+    assert_eq!([1, 4, 2, 5].map(|rank| accelerator_of(&spawned, rank)), [2, 3, 1, 2]);
     let others = [0, 1, 4, 5].map(|place| (place, Turn::Unknown));
     let rivals = [vec![(2, Turn::Earlier), (3, Turn::Later)], others.to_vec()].concat();
     assert_eq!(rivals_of(&spawned, 4, &[1, 2, 4, 5]), rivals);
-    assert_eq!(rivals_of(&spawned, 2, &[1, 2, 4, 5]), [(0, Turn::Later), (1, Turn::Later)]);
+    assert_eq!(rivals_of(&spawned, 2, &[1, 2, 4, 5]), [(1, Turn::Later), (2, Turn::Later), (0, Turn::Unknown)]);
     let [h, a, b, c, d, e] = job;
     let others = [h, a, b, c, Hello { pool: 1, ..d }, e];
     assert_eq!(

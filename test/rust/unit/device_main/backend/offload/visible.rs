@@ -13,6 +13,19 @@ fn a_device_sees_one_accelerator() {
     assert_eq!(some("GPU-a,GPU-b", 3), Some("GPU-b".into()));
     // A batch system has given this process one, or none.
     assert_eq!((some("2", 5), some("", 5)), (None, None));
+    // Nothing behind a negative number is visible.
+    assert_eq!((some("-1", 0), some("4,5,-1,6", 2), some("4,5,-1,6", 3)), (None, Some("4".into()), Some("5".into())));
+}
+
+#[test]
+fn hip_sees_the_accelerator_that_is_left() {
+    let of = |amd: Option<&str>| first_of_hip(&[Some("2".into()), amd.map(String::from), None]);
+    assert_eq!((of(Some("2")), of(None)), (Some(("HIP_VISIBLE_DEVICES", "0")), None));
+}
+
+#[test]
+fn parts_of_accelerators_are_counted() {
+    assert_eq!((parts_in("MIG-a, MIG-GPU-b/1/0,"), parts_in("0,GPU-a"), parts_in("")), (2, 0, 0));
 }
 
 #[test]
@@ -42,6 +55,20 @@ fn another_choice_may_come_too_late() {
     // Without the launcher's numbers all were visible, and libomptarget takes the one at this place.
     let unknown = Narrowed { before: values("5,6"), chosen: Values::default() };
     assert_eq!(unknown.doubt(&values("6"), |_| true), None);
+}
+
+#[test]
+fn accelerators_that_are_taken_away_do_not_count() {
+    let folder = std::env::temp_dir().join(format!("omptarget-mpi-nvidia-{}", std::process::id()));
+    let [dev, gpus] = ["dev", "gpus"].map(|name| folder.join(name));
+    ["a", "b", "c"].iter().for_each(|gpu| fs::create_dir_all(gpus.join(gpu)).unwrap());
+    fs::create_dir(&dev).unwrap();
+    ["nvidiactl", "nvidia-uvm", "nvidia0"].iter().for_each(|file| fs::write(dev.join(file), "").unwrap());
+    let before = nvidia_in(&dev, &gpus);
+    // Even root can't access what such a link leads to.
+    ["nvidia1", "nvidia2"].iter().for_each(|file| std::os::unix::fs::symlink("nothing", dev.join(file)).unwrap());
+    assert_eq!((before, nvidia_in(&dev, &gpus), nvidia_in(&dev, &folder.join("none"))), (3, 1, 0));
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
