@@ -9,10 +9,12 @@
 #                                        without several devices behind a rank, and spares,
 #                                        build/$(MPI)-no-workers)
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
+#   make uninstall PREFIX=DIR            remove it from there, for all MPIs
 #   make llvm22                          LLVM 22's libomptarget and liboffload with the plugin in
 #                                        them, which replace the system's own for a program of
-#                                        clang-22 (also llvm19, llvm21); LLVM_SOURCE=DIR: a source
-#                                        tree of LLVM, if not the system's source package
+#                                        clang-22 (also llvm19, llvm20, llvm21); on Debian, with LLVM
+#                                        in /usr/lib/llvm-22; LLVM_SOURCE=DIR: a source tree of LLVM,
+#                                        if not the system's source package
 #   make setup                           install what Debian 12 or 13 lacks for all this
 #   make demo                            an example on two devices
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
@@ -31,6 +33,7 @@
 #   make sanitize [MPI=…]                programs under AddressSanitizer and valgrind, unit tests
 #                                        under AddressSanitizer and ThreadSanitizer
 #   make fmt / lint / fuzz / clean       FUZZ_SECONDS: per fuzz target
+#   make help                            this text
 
 MPI ?= openmpi
 # The compiler wrapper decides which MPI is built for. Where the wrapper is not
@@ -51,7 +54,7 @@ plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all install llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
+.PHONY: all help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -107,6 +110,15 @@ install:
 	  { echo "nothing to install in $(build): run make first" >&2; exit 1; }
 	$(call lay-out,$(DESTDIR)$(PREFIX))
 	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+uninstall:
+	rm -rf '$(DESTDIR)$(PREFIX)/lib/omptarget-mpi' $(addprefix '$(DESTDIR)$(PREFIX)'/,bin/llvm-offload-mpirun \
+	  bin/llvm-offload-mpi-device lib/libomptarget.rtl.mpi.so lib/$(notdir $(flang-runtime)) \
+	  $(addprefix lib/,$(notdir $(wildcard build/llvm/*/lib/*.bc))) $(wildcard include/*.h) \
+	  share/man/man1/llvm-offload-mpirun.1 share/man/man1/llvm-offload-mpi-device.1)
+
+help:
+	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
 # One after the other: each installs packages, and builds all.
 .NOTPARALLEL:

@@ -109,7 +109,8 @@ settings! {
         values: hosts(),
         default: Unset("each rank's own host"),
         meaning: "Names the hosts for spawned devices; the ranks take their devices from the list in turn. \
-            A number counts devices, a host without one has one rank, and `mpirun` must know these hosts too.",
+            `a:2` gives host a two devices; without a number a host gets the devices of one rank. \
+            `mpirun` must be able to start processes on these hosts.",
     }
     HOST_DEVICES host_devices: bool, read by OffloadPlugin {
         values: switch(),
@@ -166,7 +167,7 @@ settings! {
         values: whole(0..=86_400, Duration::from_secs),
         default: Value("5"),
         meaning: "Sets after how many seconds of silence a waiting program asks a device whether it is alive, \
-            and after how many more it ends the job (six times as many on the program's own node). \
+            and after how many more it ends the job (six times as many if the device is on the program's own node and seen to run). \
             `0` waits forever, as a debugger that stops devices needs, unless the device is seen to have exited.",
     }
     DEVICES_PER_RANK devices_per_rank: u32, read by Program, Device, Launcher {

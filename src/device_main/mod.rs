@@ -49,15 +49,15 @@ pub(crate) use {completion::Completion, host::Host, output::Output, server::Serv
     name = "llvm-offload-mpi-device",
     about = "OpenMP target devices of a program, reached over MPI",
     long_about = "OpenMP target devices of a program, reached over MPI.\n\n\
-        Each rank of it is one device, or as many as OMPTARGET_MPI_DEVICES_PER_RANK says. \
+        Each rank is one device, or as many as OMPTARGET_MPI_DEVICES_PER_RANK says. \
         llvm-offload-mpirun starts program and devices with all that they need; \
         by hand it is, for N devices,\n\n    mpirun -np N+1 llvm-offload-mpi-device PROGRAM [ARGUMENT]...\n\n\
-        where the first rank becomes PROGRAM, which needs lib/omptarget-mpi of this build on its LD_LIBRARY_PATH (LLVM 18: its folder llvm18; \
-        LLVM 19 and later: nothing, the plugin is part of it).",
+        where the first rank becomes PROGRAM, which needs lib/omptarget-mpi of this build on its LD_LIBRARY_PATH \
+        (from LLVM 18 on the folder llvm18 and so on there).",
     max_term_width = 100
 )]
 struct Options {
-    /// Tell what this host has, and which of these libraries can't be loaded here
+    /// Report what this host has, and which of these libraries cannot be loaded here
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
     check: Option<Vec<String>>,
 

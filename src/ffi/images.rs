@@ -208,7 +208,7 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_is_for_device(id: i32, image: *mut Device
     guard("is_for_device", 0, || unsafe { take(image, usize::try_from(id).ok()) })
 }
 
-/// The same; `info` names the processor that the image was built for, as the image itself does.
+/// Like `is_valid_binary`; `info` names the processor that the image was built for, as the image itself does.
 ///
 /// # Safety
 /// As `is_valid_binary`.

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn __tgt_rtl_synchronize(id: i32, info: *mut AsyncInfo) ->
     unsafe { synchronize("synchronize", id, info) }
 }
 
-/// Sets `Queue` to null if everything in a queue is done.
+/// Sets `queue` to null if everything in a queue is done.
 ///
 /// # Safety
 /// `info` is an async info of libomptarget.

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// Where an async info keeps the handle of its queue.
 ///
 /// # Safety
-/// `info` is null or an async info of libomptarget, whose `Queue` only this library fills.
+/// `info` is null or an async info of libomptarget, whose `queue` only this library fills.
 #[inline]
 pub(super) unsafe fn slot_of<'a>(info: *mut AsyncInfo) -> Result<&'a mut *mut c_void> {
     // SAFETY: the caller's promise.

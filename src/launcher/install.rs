@@ -18,13 +18,18 @@ pub enum Family {
 
 impl Family {
     /// The family of a library with this name: Open MPI's is libmpi.so.40 (or .20), MPICH's is
-    /// libmpich.so.12 or, as the common name of its binary interface, libmpi.so.12.
+    /// libmpich.so.12 or, as the common name of its binary interface, libmpi.so.12. Cray's MPICH is
+    /// named after the compiler that it is for.
     pub fn of_library(name: &str) -> Option<Family> {
         match name {
             "libmpi.so.12" => Some(Family::Mpich),
             _ if name.starts_with("libmpich.so") => Some(Family::Mpich),
             _ if name.starts_with("libmpi.so") => Some(Family::OpenMpi),
-            _ => None,
+            _ => {
+                let rest = name.strip_prefix("libmpi_")?;
+                let compilers = ["cray", "gnu", "intel", "amd", "aocc", "nvidia"];
+                compilers.iter().any(|compiler| rest.starts_with(compiler)).then_some(Family::Mpich)
+            }
         }
     }
 
@@ -91,9 +96,19 @@ impl Build {
             Some(n @ 19..) => {
                 let folder = folder(&format!("llvm{n}"));
                 if !folder.join(library).exists() {
+                    let remedy = match n {
+                        ..=22 => format!(
+                            "make it with `make llvm{n}` in the sources of omptarget-mpi (on Debian; elsewhere see \
+                             \"Building the plugin into your own libomptarget\" in docs/configuration.md), then \
+                             install that as before"
+                        ),
+                        _ => {
+                            "link them with the libomptarget of LLVM 22, if docs/compatibility.md says that this works"
+                                .into()
+                        }
+                    };
                     return Err(Error::new(format!(
-                        "there is no {} with the plugin 'mpi' in it, which is what programs of clang {n} need: \
-                         make it with `make llvm{n}` in the sources of omptarget-mpi, then install that as before",
+                        "there is no {} with the plugin 'mpi' in it, which is what programs of clang {n} need: {remedy}",
                         folder.join(library).display()
                     )));
                 }

@@ -266,5 +266,8 @@ fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind,
         Some(_) => own(),
         None => own().or_else(srun),
     };
-    found.ok_or_else(|| Error::new(format!("no launcher for {} was found: is it on the PATH?", build.family)))
+    found.ok_or_else(|| match asked {
+        Some(LauncherKind::Srun) => Error::new("--launcher: srun was not found on the PATH"),
+        _ => Error::new(format!("no launcher for {} was found: is it on the PATH?", build.family)),
+    })
 }

@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Tell whether all that is needed is there on every host, and what to do about what is not
+    /// Report what is missing on each host, and how to fix it
     #[arg(long, conflicts_with_all = ["dry_run", "info"])]
     pub check: bool,
 
@@ -78,8 +78,8 @@ pub struct Options {
 /// How many processes, and where.
 #[derive(Debug, Args)]
 pub struct Placement {
-    /// Devices; by default those of --devices-per-node on each host, or as many as it has accelerators if PROGRAM has images
-    /// for these and runs on them [default: 1 for each]
+    /// Number of devices. Default: --devices-per-node on each host, or 1; for a program with images
+    /// for accelerators, one for each accelerator
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub devices: Option<u32>,
 
@@ -88,8 +88,8 @@ pub struct Placement {
     #[arg(short = 'r', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: u32,
 
-    /// Hosts for the devices, each with how many it may have: a,b:2. By default those of the
-    /// Slurm or PBS allocation that this runs in, or this host
+    /// Hosts for the devices, each with its maximum number: a,b:2. By default the hosts of the
+    /// Slurm or PBS allocation, or this host
     #[arg(long, value_name = "LIST")]
     pub hosts: Option<String>,
 
@@ -101,7 +101,7 @@ pub struct Placement {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub devices_per_node: Option<u32>,
 
-    /// What each process is bound to; by default devices share out their node's cores
+    /// What each process is bound to; by default devices share their node's cores
     #[arg(long, value_enum, value_name = "UNIT")]
     pub bind: Option<Bind>,
 }

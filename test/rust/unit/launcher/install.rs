@@ -14,6 +14,9 @@ fn the_library_determines_the_family() {
     assert_eq!(Family::of_library("libmpi.so.40"), Some(Family::OpenMpi));
     assert_eq!(Family::of_library("libmpi.so.12"), Some(Family::Mpich));
     assert_eq!(Family::of_library("libmpich.so.12"), Some(Family::Mpich));
+    assert_eq!(Family::of_library("libmpi_gnu_91.so.12"), Some(Family::Mpich));
+    assert_eq!(Family::of_library("libmpi_cray.so.12"), Some(Family::Mpich));
+    assert_eq!(Family::of_library("libmpi_mpifh.so.40"), None);
     assert_eq!(Family::of_library("libmpfr.so.6"), None);
 }
 
@@ -41,4 +44,6 @@ fn slots_follow_the_release() {
     let missing = error(22, "libomptarget.so.22.1");
     assert!(missing.contains("omptarget-mpi/openmpi/llvm22/libomptarget.so.22.1"), "{missing}");
     assert!(missing.contains("`make llvm22`"), "{missing}");
+    let missing = error(23, "libomptarget.so.23.1");
+    assert!(missing.contains("the libomptarget of LLVM 22"), "{missing}");
 }
