@@ -202,7 +202,9 @@ impl Plugin {
             std::mem::forget(parcel);
             return Err(e);
         }
-        self.distribution.note_load(id, device, loaded.is_ok());
+        if loaded.is_err() {
+            self.distribution.note_failed_load(id, device);
+        }
         loaded.map(|addresses| (id, addresses))
     }
 
