@@ -69,7 +69,8 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
         let Some(plugin) = lifecycle::unregister(desc as usize) else { return Ok(()) };
-        gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id))
+        let unload = |l: &LoadedImage| plugin.unload(plugin.device(l.device)?, l.id);
+        gone.iter().map(unload).fold(Ok(()), Result::and)
     })
 }
 
