@@ -7,6 +7,7 @@ use super::queue::Queue;
 use super::queue_trace::What;
 use super::queues::Queues;
 use super::tags::Lease;
+use crate::base::limits::PAGE;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf};
 use crate::debug;
@@ -288,7 +289,6 @@ impl Images {
 
 /// The pages that these ranges touch, each once, as few ranges.
 fn pages(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    const PAGE: u64 = 4096;
     ranges.sort_unstable_by_key(|range| range.start);
     let mut pages: Vec<Range<u64>> = Vec::new();
     for range in ranges {
