@@ -155,7 +155,12 @@ fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
 /// in its file is for them, they get it all the same, and then say why they refuse it.
 fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
     let image = target_of(place, head).inspect_err(|e| {
-        log::warning(format_args!("accelerators get no image that is {e}: compile the program to machine code"));
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            log::warning(format_args!(
+                "accelerators can't execute an image of the program ({e}): compile it to machine code"
+            ))
+        });
     })?;
     let fits = |image| targets.iter().any(|target| target.check(image).is_ok());
     if targets.is_empty() || fits(image) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, [`Reply::Output`] for
-//! printed text, and [`Reply::Records`] on request.
+//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, and before it what regions print and
+//! change, what they need of the program, and what was recorded.
 
 use super::command::SharedFile;
 use super::format::{Field, wire_format};
