@@ -7,7 +7,7 @@ use omptarget_mpi::base::name;
 use omptarget_mpi::base::settings::{FRAGMENTS, NAMES, Settings, WORKERS_MAX};
 use omptarget_mpi::job::hosts::{self, Host};
 use omptarget_mpi::job::topology::hello_of_this_process;
-use omptarget_mpi::sys::node;
+use omptarget_mpi::sys::process::Mappings;
 use omptarget_mpi::wire::MESSAGE_MAX;
 use omptarget_mpi::wire::command::{Commands, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
@@ -227,7 +227,7 @@ fn settings(bytes: &[u8]) -> bool {
 /// What lies at an address: the first line's, in hexadecimal digits; the rest are the maps.
 fn mapping(text: &str) -> bool {
     let (address, maps) = text.split_once('\n').unwrap_or((text, ""));
-    let found = node::mapping_at(maps, u64::from_str_radix(address, 16).unwrap_or(1 << 20));
+    let found = Mappings::of_text(maps).at(u64::from_str_radix(address, 16).unwrap_or(1 << 20));
     assert!(found.as_ref().is_none_or(|(_, what)| what.starts_with('[') || maps.contains(what.as_str())));
     found.is_some()
 }

@@ -40,6 +40,8 @@ pub const STAGED_AHEAD: usize = limit(2, 1);
 pub const LONG_COPY: u64 = limit(1 << 20, 1 << 10) as u64;
 /// The same for a copy to or from an accelerator: MPI could move the next piece meanwhile.
 pub const LONG_STAGED_COPY: u64 = limit(128 << 10, 1 << 10) as u64;
+/// A page of memory, bytes: the smallest that there is on any machine.
+pub const PAGE: u64 = 4 << 10;
 /// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
 /// The number of the first image of a program.

@@ -155,7 +155,12 @@ fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
 /// in its file is for them, they get it all the same, and then say why they refuse it.
 fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
     let image = target_of(place, head).inspect_err(|e| {
-        log::warning(format_args!("accelerators get no image that is {e}: compile the program to machine code"));
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            log::warning(format_args!(
+                "accelerators can't execute an image of the program ({e}): compile it to machine code"
+            ))
+        });
     })?;
     let fits = |image| targets.iter().any(|target| target.check(image).is_ok());
     if targets.is_empty() || fits(image) {
@@ -277,22 +282,31 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
             guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
         }
         Generation::Llvm18 => {
-            const OLDER: &str = "LLVM 18's libomptarget can't run kernels of older compilers on an accelerator";
-            lifecycle::unload_at_end();
             // SAFETY: the caller's promise.
-            unsafe {
-                let takes_dyn_ptr = bytes_of(image).is_ok_and(takes_dyn_ptr);
-                let status = match !takes_dyn_ptr && lifecycle::accelerators().is_some() {
-                    true => status("load_binary", || Err(Error::new(OLDER))),
-                    false => __tgt_rtl_mpi_load_binary(id, image, binary),
-                };
-                if status == SUCCESS && takes_dyn_ptr {
-                    (*binary).handle |= DYN_PTR;
-                }
-                ptr::without_provenance_mut(status.cast_unsigned() as usize)
-            }
+            let status = on_device("load_binary", id, |device| unsafe { load_for_llvm18(device, image, binary) });
+            ptr::without_provenance_mut(status.cast_unsigned() as usize)
         }
     }
+}
+
+/// Loads an image on a device for LLVM 18's libomptarget, and makes a handle that says whether its kernels take `dyn_ptr`.
+///
+/// # Safety
+/// As `mpi_load_binary`.
+unsafe fn load_for_llvm18(device: &Device, image: *mut DeviceImage, binary: *mut DeviceBinary) -> Result<()> {
+    const OLDER: &str = "LLVM 18's libomptarget can't run kernels of older compilers on an accelerator";
+    lifecycle::unload_at_end();
+    // SAFETY: the caller's promise.
+    let takes_dyn_ptr = takes_dyn_ptr(unsafe { bytes_of(image)? });
+    if !takes_dyn_ptr && device.is_accelerator() {
+        return Err(Error::new(OLDER));
+    }
+    // SAFETY: the caller's promise.
+    let binary = unsafe { load_handle(device, image, binary)? };
+    if takes_dyn_ptr {
+        binary.handle |= DYN_PTR;
+    }
+    Ok(())
 }
 
 /// Whether the kernels of an image take an argument `dyn_ptr` before all others, which LLVM 18's
@@ -357,18 +371,29 @@ unsafe fn point_to_program(device: &Device, entries: &[OffloadEntry], addresses:
 /// `image` points to an image descriptor of the program; `binary` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceImage, binary: *mut DeviceBinary) -> i32 {
+    // SAFETY: the caller's promise.
+    on_device("load_binary", id, |device| unsafe { load_handle(device, image, binary).map(drop) })
+}
+
+/// Loads an image on a device and makes a handle of it.
+///
+/// # Safety
+/// As `mpi_load_binary`.
+unsafe fn load_handle<'a>(
+    device: &Device,
+    image: *mut DeviceImage,
+    binary: *mut DeviceBinary,
+) -> Result<&'a mut DeviceBinary> {
     /// `OMP_REGISTER_REQUIRES`.
     const REQUIRES: i32 = 16;
-    on_device("load_binary", id, |device| {
-        // SAFETY: the caller's promise; `bytes_of` refuses null.
-        let (file, entries, binary) = unsafe { (bytes_of(image)?, entries_of(&*image), result(binary)?) };
-        // Since LLVM 19 some entries are no symbols but `requires` directives.
-        let mut entries = entries.to_vec();
-        entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
-        let (image, _) = load(device, file, &entries)?;
-        *binary = DeviceBinary { handle: (id as usize) << 32 | image as usize };
-        Ok(())
-    })
+    // SAFETY: the caller's promise; `bytes_of` refuses null.
+    let (file, entries, binary) = unsafe { (bytes_of(image)?, entries_of(&*image), result(binary)?) };
+    // Since LLVM 19 some entries are no symbols but `requires` directives.
+    let mut entries = entries.to_vec();
+    entries.extract_if(.., |e| e.flags & REQUIRES != 0).for_each(|e| note_requires(e.data.into()));
+    let (image, _) = load(device, file, &entries)?;
+    *binary = DeviceBinary { handle: device.number << 32 | image as usize };
+    Ok(binary)
 }
 
 /// Unloads what `mpi_load_binary` loaded.

@@ -29,7 +29,7 @@ unsafe fn launch(
     let (args, offsets) = unsafe { (array(args, n), (!offsets.is_null()).then(|| array(offsets, n))) };
     let (kernel, takes_dyn_ptr) = ((entry as usize & !DYN_PTR) as u64, entry as usize & DYN_PTR != 0);
     if log::wants_info(log::INFO_PLUGIN_KERNEL) || log::wants_debug() {
-        let name = device.kernel_name(kernel);
+        let name = device.kernel_symbol(kernel);
         log::info(device.number, format_args!("Launching kernel {name} with {n} arguments"));
     }
     let arg = |i: usize| args[i].wrapping_byte_offset(offsets.map_or(0, |offsets| offsets[i])) as u64;

@@ -46,10 +46,12 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
 pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
     /// `OMP_DECLARE_TARGET_DTOR`: a kernel that runs when its image is unloaded.
     const DTOR: i32 = 4;
-    // SAFETY: the caller's promise; libomptarget registers only images with an entry table.
-    let mut entries = unsafe { images_of(desc).iter().flat_map(|image| entries_of(image)) };
-    lifecycle::register(desc as usize, entries.any(|e| e.flags & DTOR != 0));
-    SUCCESS
+    status("register_lib", || {
+        // SAFETY: the caller's promise; libomptarget registers only images with an entry table.
+        let mut entries = unsafe { images_of(desc).iter().flat_map(|image| entries_of(image)) };
+        lifecycle::register(desc as usize, entries.any(|e| e.flags & DTOR != 0));
+        Ok(())
+    })
 }
 
 /// Called when a program or library with images is unloaded: the devices unload the images.
@@ -69,7 +71,8 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
         let Some(plugin) = lifecycle::unregister(desc as usize) else { return Ok(()) };
-        gone.iter().try_for_each(|l| plugin.unload(plugin.device(l.device)?, l.id))
+        let unload = |l: &LoadedImage| plugin.unload(plugin.device(l.device)?, l.id);
+        gone.iter().map(unload).fold(Ok(()), Result::and)
     })
 }
 

@@ -177,7 +177,6 @@ struct Bulk<C> {
 struct Sending {
     request: Request,
     buffer: Vec<u8>,
-    to: usize,
 }
 
 enum Submission<C> {
@@ -189,8 +188,10 @@ struct State<C> {
     transport: Box<dyn Transport>,
     /// Receives posted for messages, oldest first.
     posted: VecDeque<(Request, Vec<u8>)>,
-    /// Sends in flight, oldest first.
-    sends: VecDeque<Sending>,
+    /// Sends in flight by rank, oldest first.
+    sends: Vec<VecDeque<Sending>>,
+    /// The ranks that have some, the one to test next first.
+    sending: VecDeque<usize>,
     bulk: Vec<Bulk<C>>,
     broken: Option<Error>,
     /// By rank, the beginning of a message that arrives in frames.
@@ -257,7 +258,8 @@ impl<C> Link<C> {
         let mut state = State {
             transport,
             posted: VecDeque::new(),
-            sends: VecDeque::new(),
+            sends: Vec::new(),
+            sending: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
             begun: vec![Vec::new(); frames.len()],
@@ -431,10 +433,10 @@ impl<C> Link<C> {
                     // untouched until the requests of all frames are done; or it is never freed.
                     match unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), len) } {
                         Ok(request) if len < frame => {
-                            state.sends.push_back(Sending { request, buffer: bytes, to });
+                            state.push_send(to, Sending { request, buffer: bytes });
                             break;
                         }
-                        Ok(request) => state.sends.push_back(Sending { request, buffer: Vec::new(), to }),
+                        Ok(request) => state.push_send(to, Sending { request, buffer: Vec::new() }),
                         Err(e) => {
                             // The transport may read earlier frames from it as long as MPI runs.
                             std::mem::forget(bytes);
@@ -477,13 +479,20 @@ impl<C> Link<C> {
         state.post(&mut inbox.read)?;
         self.rounds.store(self.rounds.load(Relaxed).wrapping_add(1), Relaxed);
         let mut progress = Progress::None;
-        while let Some(send) = state.sends.front_mut() {
+        while let Some(&to) = state.sending.front() {
+            let sends = &mut state.sends[to];
+            let send = sends.front_mut().expect("the rank has some");
             // SAFETY: made by this transport; it leaves the list when it is done, and the link is
             // broken if it fails.
             if unsafe { state.transport.test(&mut send.request) }?.is_none() {
+                // One such test a call, of each rank in turn: a busy one does not delay the others.
+                state.sending.rotate_left(1);
                 break;
             }
-            let Sending { buffer, .. } = state.sends.pop_front().expect("there is a front");
+            let Sending { buffer, .. } = sends.pop_front().expect("there is a front");
+            if sends.is_empty() {
+                state.sending.pop_front();
+            }
             if state.spares.len() >= OWN_SPARE_BUFFERS {
                 self.recycle(buffer);
             } else if buffer.capacity() > 0 {
@@ -598,20 +607,20 @@ impl<C> Link<C> {
     /// True if the transport has taken all messages to a rank, or if another thread polls for them.
     pub fn is_sent(&self, rank: usize) -> bool {
         let Some(state) = self.state.try_lock() else { return self.outbox_len.load(Relaxed) == 0 };
-        self.outbox_len.load(Relaxed) == 0 && !state.sends.iter().any(|send| send.to == rank)
+        self.outbox_len.load(Relaxed) == 0 && state.sends.get(rank).is_none_or(VecDeque::is_empty)
     }
 
     /// True if no send and no bulk transfer is pending.
     pub fn is_flushed(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
         let is_started = self.outbox_len.load(Relaxed) + self.later_len.load(Relaxed) == 0;
-        is_started && state.sends.is_empty() && state.bulk.is_empty()
+        is_started && state.sending.is_empty() && state.bulk.is_empty()
     }
 
     /// True if less than `most` messages wait to be sent, as far as this thread can see now.
     pub fn has_fewer_unsent(&self, most: usize) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
-        self.outbox_len.load(Relaxed) + state.sends.len() < most
+        self.outbox_len.load(Relaxed) + state.sends.iter().map(VecDeque::len).sum::<usize>() < most
     }
 
     /// Ends the transport together with the other ranks. Gives up messages that were received ahead.
@@ -646,6 +655,18 @@ impl<C> Link<C> {
 }
 
 impl<C> State<C> {
+    #[inline]
+    fn push_send(&mut self, to: usize, send: Sending) {
+        if to >= self.sends.len() {
+            self.sends.resize_with(to + 1, VecDeque::new);
+        }
+        let sends = &mut self.sends[to];
+        if sends.is_empty() {
+            self.sending.push_back(to);
+        }
+        sends.push_back(send);
+    }
+
     /// Posts the missing receives, into buffers of `read` first.
     #[inline]
     fn post(&mut self, read: &mut Vec<Vec<u8>>) -> Result<()> {

@@ -252,7 +252,7 @@ fn init() -> Result<()> {
     unsafe {
         let level = set.unwrap_or(0).clamp(sys::RSMPI_THREAD_SERIALIZED, sys::RSMPI_THREAD_MULTIPLE);
         ok("MPI_Init_thread", sys::MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &mut provided))?;
-        if provided < level {
+        if provided < sys::RSMPI_THREAD_SERIALIZED {
             return Err(Error::new(format!("{} offers no MPI_THREAD_SERIALIZED", library())));
         }
     }

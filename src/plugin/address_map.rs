@@ -73,15 +73,19 @@ impl AddressMap {
         self.window.iter().map(|window| window.at..window.at + window.len)
     }
 
-    /// Reserves the addresses of an image. Fails if the program or another device has something there.
-    pub(crate) fn reserve_image(&self, range: &Range<u64>) -> Result<Option<Reservation>> {
+    /// Reserves the addresses of an image and adds it. Fails if the program or another device has something there.
+    pub(crate) fn reserve_image(&self, device: usize, range: &Range<u64>) -> Result<Option<Reservation>> {
         if !self.window.iter().any(|window| window.contains(range)) {
-            return Reservation::at(range.start, range.end - range.start).map(Some);
+            let reserved = Reservation::at(range.start, range.end - range.start)?;
+            self.add_image(device, range.clone());
+            return Ok(Some(reserved));
         }
-        match self.overlapping(range) {
-            None => Ok(None),
-            Some(device) => Err(Error::new(format!("device {device} has an image there"))),
+        let mut images = self.images.write();
+        if let Some(other) = overlapping(&images, range) {
+            return Err(Error::new(format!("device {other} has an image there")));
         }
+        images.push((range.clone(), device));
+        Ok(None)
     }
 
     /// All arenas at addresses that this process chose.
@@ -120,8 +124,7 @@ impl AddressMap {
 
     /// A device with an arena or image in this range.
     pub(crate) fn overlapping(&self, range: &Range<u64>) -> Option<usize> {
-        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
-        self.images.read().iter().find(|(other, _)| overlaps(other)).map(|&(_, device)| device)
+        overlapping(&self.images.read(), range)
     }
 
     /// True if an image of this device covers the whole range.
@@ -137,6 +140,11 @@ impl AddressMap {
     pub(crate) fn remove_image(&self, device: usize, start: u64) {
         self.images.write().retain(|(range, d)| *d != device || range.start != start);
     }
+}
+
+fn overlapping(images: &[(Range<u64>, usize)], range: &Range<u64>) -> Option<usize> {
+    let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+    images.iter().find(|(other, _)| overlaps(other)).map(|&(_, device)| device)
 }
 
 /// Describes what this process has mapped at an address, if that is readable.

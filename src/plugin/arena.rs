@@ -2,6 +2,7 @@
 //! Allocates device memory without a message: each device has one range of addresses, its arena,
 //! and only this allocator allocates there.
 
+use crate::base::limits::PAGE;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +13,6 @@ const ALIGN: u64 = 64;
 const MALLOC_ALIGN: u64 = 16;
 /// Allocations from this size on occupy whole pages, so that the system can reclaim these.
 const PAGED: u64 = 64 << 10;
-const PAGE: u64 = 4096;
 /// Allocations from this size on start in the first line of a large page, so that the device's system
 /// can use large pages for them. The size is that of x86-64, and of AArch64 with base pages of 4 KiB.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;

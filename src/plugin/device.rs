@@ -74,8 +74,8 @@ impl Device {
         &self.port().name
     }
 
-    pub(crate) fn kernel_name(&self, kernel: u64) -> String {
-        self.port().kernel_name(kernel)
+    pub(crate) fn kernel_symbol(&self, kernel: u64) -> String {
+        self.port().kernel_symbol(kernel)
     }
 
     /// Fails if its regions can't use the program's memory although they should.

@@ -3,7 +3,7 @@
 
 use super::address_map::{self, AddressMap};
 use super::port::{Port, Ports};
-use crate::base::{Error, name};
+use crate::base::Error;
 use crate::wire::reply::Failure;
 use std::time::Duration;
 
@@ -19,21 +19,20 @@ pub(crate) fn failure(ports: &Ports, port: usize, failure: &Failure, addresses: 
     if failure.kernel == 0 {
         return Error::new(format!("{name}: {text}"));
     }
-    let kernel = name::of_kernel(&ports[port].kernel_name(failure.kernel));
+    let kernel = ports[port].kernel_name(failure.kernel);
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
 }
 
 /// Fails the message of a device and number, whose kernel runs or has run. (If it is answered, nobody waits for it.)
 pub(crate) fn fail_kernel(ports: &Ports, (port, seq): (usize, u64), e: &Error) {
-    let name = &ports[port].name;
-    let kernel = |kernel| name::of_kernel(&ports[port].kernel_name(kernel));
-    ports.fail(port, seq, |number| Error::new(format!("kernel {} failed on {name}: {e}", kernel(number))));
+    let (name, kernel_name) = (&ports[port].name, |kernel| ports[port].kernel_name(kernel));
+    ports.fail(port, seq, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
 }
 
 /// The kernel of a message that is not answered, with a space behind it; empty if there is none.
 pub(crate) fn kernel_of(ports: &Ports, (port, seq): (usize, u64)) -> String {
     let kernel = ports[port].flight.lock().unanswered(seq).map(|sent| sent.awaited.kernel);
-    kernel.map_or(String::new(), |kernel| format!("kernel {} ", name::of_kernel(&ports[port].kernel_name(kernel))))
+    kernel.map_or(String::new(), |kernel| format!("kernel {} ", ports[port].kernel_name(kernel)))
 }
 
 /// Describes what is at an address that a kernel of a device could not use.

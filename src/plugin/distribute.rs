@@ -21,7 +21,8 @@ struct Sent {
     is_quiet: bool,
     /// By device, the message that brings it there, if any.
     messages: Vec<Option<u64>>,
-    loaded: usize,
+    /// By device, whether it loads the image, or has loaded it.
+    claimed: Vec<bool>,
 }
 
 /// An image on its way to a device.
@@ -77,18 +78,19 @@ pub(crate) struct Distribution {
 }
 
 impl Distribution {
-    /// Sends an image to a device, unless it is already on its way; if no device has it yet, to all.
+    /// Sends an image to a device, unless it is already on its way; if no device has it yet, to all. The device claims
+    /// it. Equal images on one device, such as those of two copies of a library, get numbers of their own.
     pub(crate) fn send(&self, engine: &Engine, devices: &[Device], device: &Device, file: &[u8]) -> Result<Coming> {
         let hash = xxh3_128(file);
-        let quiet = engine.leaves_kernels.then(|| quiet::check(file));
-        let mut is_new = false;
+        let mut reason = None;
         // Locked until every device was sent its command: a load must not overtake it.
         let mut sent = self.sent.lock();
-        let known = sent.iter().position(|i| i.hash == hash);
-        if let Some(i) = known
-            && let Some(message) = sent[i].messages[device.number]
+        let known = sent.iter().position(|i| i.hash == hash && !i.claimed[device.number]);
+        if let Some(image) = known.map(|i| &mut sent[i])
+            && let Some(message) = image.messages[device.number]
         {
-            return Ok(Coming { id: sent[i].id, message, parcel: None, is_quiet: sent[i].is_quiet });
+            image.claimed[device.number] = true;
+            return Ok(Coming { id: image.id, message, parcel: None, is_quiet: image.is_quiet });
         }
         let (parcel, libraries) = parcel(file);
         let mut receivers = vec![device];
@@ -97,14 +99,24 @@ impl Distribution {
             let tried = || self.tried.fetch_add(1, Ordering::Relaxed);
             let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
             let id = ids.find(is_free).expect("fewer images than numbers");
-            is_new = true;
-            let is_quiet = matches!(quiet, Some(Ok(())));
-            sent.push(Sent { id, hash, is_quiet, messages: vec![None; devices.len()], loaded: 0 });
+            let twin = sent.iter().find(|i| i.hash == hash);
+            let is_quiet = twin.map_or_else(
+                || {
+                    let checked = engine.leaves_kernels.then(|| quiet::check(file));
+                    let is_quiet = matches!(checked, Some(Ok(())));
+                    reason = checked.and_then(Result::err);
+                    is_quiet
+                },
+                |twin| twin.is_quiet,
+            );
             let same =
                 |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
-            receivers.extend(devices.iter().filter(|d| d.number != device.number).filter(same));
+            // The other devices may never load a second one.
+            receivers.extend(devices.iter().filter(|d| twin.is_none() && d.number != device.number).filter(same));
             // The devices of the same node come first, then node by node.
             receivers[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
+            let (messages, claimed) = (vec![None; devices.len()], vec![false; devices.len()]);
+            sent.push(Sent { id, hash, is_quiet, messages, claimed });
             sent.len() - 1
         });
         let image = &mut sent[index];
@@ -134,22 +146,27 @@ impl Distribution {
             let bytes = &parcel[part];
             // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true)?;
+            let started = engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true);
+            if let Err(e) = started {
+                // MPI may still read the parts before this one.
+                std::mem::forget(parcel);
+                return Err(e);
+            }
         }
+        image.claimed[device.number] = true;
         let coming = Coming { id: image.id, message, parcel: Some((parcel, queue)), is_quiet: image.is_quiet };
         drop(sent);
-        if let Some(Err(e)) = quiet.filter(|_| is_new) {
+        if let Some(e) = reason {
             log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
         }
         Ok(coming)
     }
 
-    /// Notes whether a device has loaded an image that was sent to it.
-    pub(crate) fn note_load(&self, id: u32, device: &Device, is_loaded: bool) {
-        match self.sent.lock().iter_mut().find(|i| i.id == id) {
-            Some(image) if is_loaded => image.loaded += 1,
-            Some(image) => image.messages[device.number] = None,
-            None => {}
+    /// Notes that a device has not loaded an image that it was sent.
+    pub(crate) fn note_failed_load(&self, id: u32, device: &Device) {
+        if let Some(image) = self.sent.lock().iter_mut().find(|i| i.id == id) {
+            image.messages[device.number] = None;
+            image.claimed[device.number] = false;
         }
     }
 
@@ -157,10 +174,11 @@ impl Distribution {
     /// When the last device gives it up, all others drop it.
     pub(crate) fn remove(&self, devices: &[Device], device: &Device, id: u32) -> Result<Option<u64>> {
         let mut sent = self.sent.lock();
-        let Some(index) = sent.iter().position(|i| i.id == id) else { return Ok(None) };
+        let is_its = |i: &Sent| i.id == id && i.claimed[device.number];
+        let Some(index) = sent.iter().position(is_its) else { return Ok(None) };
+        sent[index].claimed[device.number] = false;
         let Some(received) = sent[index].messages[device.number].take() else { return Ok(None) };
-        sent[index].loaded = sent[index].loaded.saturating_sub(1);
-        let gone = (sent[index].loaded == 0).then(|| sent.swap_remove(index));
+        let gone = (!sent[index].claimed.contains(&true)).then(|| sent.swap_remove(index));
         drop(sent);
         for (n, message) in gone.into_iter().flat_map(|image| image.messages).enumerate() {
             if let Some(message) = message {

@@ -107,8 +107,8 @@ impl Flight {
         self.position(seq).is_none()
     }
 
-    /// True if the messages of a queue up to `seq`, which was sent, are complete. What an accelerator has read for an earlier
-    /// one may come later.
+    /// True if the messages of a queue up to `seq`, which was sent, are complete. An earlier one may end later: its data may
+    /// come from an accelerator.
     pub(crate) fn is_over(&self, seq: u64, (port, queue): (usize, u32)) -> bool {
         let mut until = self.sent.iter().take_while(|sent| sent.seq <= seq);
         !until.any(|sent| (sent.queue.port(), sent.queue.id) == (port, queue))

@@ -7,6 +7,7 @@ use super::queue::Queue;
 use super::queue_trace::What;
 use super::queues::Queues;
 use super::tags::Lease;
+use crate::base::limits::PAGE;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf};
 use crate::debug;
@@ -115,16 +116,21 @@ impl Images {
         self.queues.note_wait(&queue, (since, tracing.stamp()), true, false);
         self.queues.release(queue);
         let loaded = Loaded { is_quiet, ..loaded? };
-        let addresses: Vec<u64> = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<_>>()?;
+        let addresses = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<Vec<_>>>();
+        let addresses = addresses.inspect_err(|_| self.remove_ranges(&loaded))?;
         let kernels = entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0);
         self.queues.port().kernels.lock().extend(kernels.map(|(e, &at)| (at, e.name.clone())));
-        loaded.ranges.iter().for_each(|range| self.addresses.add_image(self.queues.number, range.clone()));
         let mut all = self.loaded.lock();
         all.push(loaded);
         self.note_quiet(&all);
         drop(all);
         self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
         Ok(addresses)
+    }
+
+    /// Gives up the addresses of an image.
+    fn remove_ranges(&self, image: &Loaded) {
+        image.ranges.iter().for_each(|range| self.addresses.remove_image(self.queues.number, range.start));
     }
 
     fn note_quiet(&self, loaded: &[Loaded]) {
@@ -140,7 +146,7 @@ impl Images {
         for _ in 0..MOVES {
             let base = u64::from_le_bytes(answer);
             let range = base + span.start..base + span.end;
-            match self.addresses.reserve_image(&range) {
+            match self.addresses.reserve_image(self.queues.number, &range) {
                 Ok(reserved) => {
                     return Ok(Loaded {
                         id,
@@ -184,7 +190,10 @@ impl Images {
                 reserved.map_err(|e| e.context(format_args!("{:#x} to {:#x}", range.start, range.end)))
             };
             match ranges.iter().map(reserve).collect::<Result<_>>() {
-                Ok(_reserved) => return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved }),
+                Ok(_reserved) => {
+                    ranges.iter().for_each(|range| self.addresses.add_image(self.queues.number, range.clone()));
+                    return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved });
+                }
                 Err(e) => last = e,
             }
             debug!("{name} has globals where the program or another device has something ({last})");
@@ -258,11 +267,11 @@ impl Images {
         self.note_quiet(&loaded);
         drop(loaded);
         let unloaded = self.forget(id, received).and_then(|queue| queue.map_or(Ok(()), |q| self.queues.finish(&q)));
-        if let Some(Loaded { base, symbols, ranges, .. }) = gone {
+        if let Some(gone) = gone {
             // Until now the device could report that one of its kernels failed.
-            ranges.iter().for_each(|range| self.addresses.remove_image(self.queues.number, range.start));
+            self.remove_ranges(&gone);
             let mut kernels = self.queues.port().kernels.lock();
-            symbols.values().for_each(|symbol| drop(kernels.remove(&(base + symbol.value))));
+            gone.symbols.values().for_each(|symbol| drop(kernels.remove(&(gone.base + symbol.value))));
         }
         unloaded
     }
@@ -280,7 +289,6 @@ impl Images {
 
 /// The pages that these ranges touch, each once, as few ranges.
 fn pages(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    const PAGE: u64 = 4096;
     ranges.sort_unstable_by_key(|range| range.start);
     let mut pages: Vec<Range<u64>> = Vec::new();
     for range in ranges {

@@ -202,7 +202,9 @@ impl Plugin {
             std::mem::forget(parcel);
             return Err(e);
         }
-        self.distribution.note_load(id, device, loaded.is_ok());
+        if loaded.is_err() {
+            self.distribution.note_failed_load(id, device);
+        }
         loaded.map(|addresses| (id, addresses))
     }
 
@@ -232,7 +234,7 @@ impl Plugin {
 
     /// Unloads all images of a device, the last one first.
     pub(crate) fn unload_all(&self, device: &Device) -> Result<()> {
-        device.images.numbers().into_iter().try_for_each(|id| self.unload(device, id))
+        device.images.numbers().into_iter().map(|id| self.unload(device, id)).fold(Ok(()), Result::and)
     }
 
     /// Allocates memory of the program that regions may use.

@@ -9,7 +9,7 @@ use super::flight::{Flight, Sent};
 use super::queue::Queue;
 use super::unawaited::Unawaited;
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, name};
 use crate::debug;
 use crate::sys::node;
 use crate::wire::command::Head;
@@ -119,9 +119,16 @@ impl Port {
         Ok(())
     }
 
+    /// The symbol of a kernel.
+    #[cold]
+    pub(crate) fn kernel_symbol(&self, kernel: u64) -> String {
+        self.kernels.lock().get(&kernel).cloned().unwrap_or_else(|| format!("at {kernel:#x}"))
+    }
+
+    /// A kernel's name for the user: "main, line 12".
     #[cold]
     pub(crate) fn kernel_name(&self, kernel: u64) -> String {
-        self.kernels.lock().get(&kernel).cloned().unwrap_or_else(|| format!("at {kernel:#x}"))
+        name::of_kernel(&self.kernel_symbol(kernel))
     }
 
     /// Fails if this device was lost.
@@ -265,7 +272,7 @@ impl Ports {
         }
     }
 
-    /// Completes a message of a port, and perhaps the one that it is a part of.
+    /// Ends the wait for a message of a port that is complete, and for the message that it was the last open part of.
     #[inline]
     fn complete(&self, port: usize, sent: Sent) {
         self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);

@@ -51,7 +51,7 @@ pub(crate) struct Open {
     events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
     pub(super) last: u64,
-    /// How many of the messages that nobody waits for this queue is ordered behind.
+    /// Of the messages that nobody waits for, the number of those that this queue comes behind.
     pub(super) seen: u64,
     /// Copies to the program that nothing in this queue comes after yet.
     pub(super) deferred: Vec<Deferred>,

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long a process that leaves its devices still receives their output.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(20);
+/// How long data may take to move once all devices have ended: they take and send no more than they had begun.
+const DATA_PATIENCE: Duration = Duration::from_secs(2);
 /// How long another thread may hold the link's lock while the process ends.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -85,9 +87,16 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
     let asked = queues.iter().try_for_each(|q| connection.control(q, |batch| batch.push(Command::Shutdown)));
     let (mut backoff, mut since) = (connection.link.backoff(engine.waiting.policy), Instant::now());
     let mut driven = since;
-    while asked.is_err() || !(queues.iter().all(|q| q.pending.is_idle()) && connection.link.is_flushed()) {
+    let have_ended = || queues.iter().all(|q| q.pending.is_idle());
+    while asked.is_err() || !(have_ended() && connection.link.is_flushed()) {
+        if asked.is_ok() && connection.ports.are_whole_job() && since.elapsed() > DATA_PATIENCE && have_ended() {
+            // Another thread copies data behind a kernel that runs. Neither will end.
+            (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+            return leave_job();
+        }
         if since.elapsed() > patience {
-            let silent = queues.iter().filter(|q| !q.pending.is_idle());
+            let has_data = |q: &Queue| connection.link.bulk_with(connection.ports[q.port()].rank).1 > 0;
+            let silent = queues.iter().filter(|q| !q.pending.is_idle() || has_data(q));
             let silent = silent.map(|q| connection.ports[q.port()].name.as_str());
             let silent = silent.collect::<Vec<_>>().join(", ");
             log::error(format_args!("no answer at the end of the program from {silent}; ending the job"));

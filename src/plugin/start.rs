@@ -327,9 +327,8 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         };
         last = e;
     }
-    Err(last.context(
-        "no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY say how many there are)",
-    ))
+    Err(last
+        .context("no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY limit them)"))
 }
 
 /// Has the accelerators allocate their arenas, one after the other: each must avoid the addresses of all others, and the

@@ -8,7 +8,7 @@ use super::near::{Access, BY_CALL_MIN, Near, NewWindow};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
-use crate::base::limits::{INLINE_FAR_MAX, INLINE_FAR_PIECE, STAGED};
+use crate::base::limits::{INLINE_FAR_MAX, INLINE_FAR_PIECE, PAGE, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
@@ -418,9 +418,6 @@ impl Memory {
         engine.connection.send(&receiver, receiving, queue, Some((queue.port(), open.last)))
     }
 }
-
-/// Where pieces begin, as far as possible.
-const PAGE: u64 = 4096;
 
 /// Bytes of the pieces of a copy between the program and a device that goes through buffers. While MPI moves the first one to
 /// the device, or the last one from it, the accelerator has nothing to do: that one is small. Each further one can be as much

@@ -112,6 +112,12 @@ impl Waiting {
                 Progress::Made => backoff.reset(),
                 _ if backoff.is_long() && connection.has_output() => return Ok(false),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(true),
+                // That thread may have polled before this one announced its sleep.
+                Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => {
+                    backoff.retract();
+                    std::thread::yield_now();
+                    return Ok(false);
+                }
                 // A sleeping thread does not drive, and another one may be in more of a hurry.
                 _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(false),
                 _ => {
@@ -133,7 +139,8 @@ impl Waiting {
         while port.in_flight() >= IN_FLIGHT && since.elapsed() < CROWDED_PATIENCE {
             match connection.drive()? {
                 Progress::Made => backoff.reset(),
-                _ => backoff.pause(connection.link.has_bulk()),
+                Progress::Elsewhere => std::thread::yield_now(),
+                Progress::None => backoff.pause(connection.link.has_bulk()),
             }
         }
         Ok(())

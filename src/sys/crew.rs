@@ -2,8 +2,9 @@
 //! Work in pieces that several threads do at once: long copies, for which one core is too slow.
 
 use super::node;
+use crate::base::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most threads that help at a time. Only one helper was measured (on two cores); a few cores use all of a node's memory
 /// bandwidth.
@@ -53,7 +54,7 @@ impl<T, W: Fn(&mut Vec<u8>, usize) -> T> Crew<W, T> {
             }
             let _piece = Piece(&self.done);
             let result = (self.work)(&mut buffer, i);
-            self.results.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(result);
+            self.results.lock()[i] = Some(result);
         }
     }
 }
@@ -89,7 +90,7 @@ pub(crate) fn share<T: Send + 'static>(
     let finish = Finish(&crew);
     crew.help(|| false);
     drop(finish);
-    let results = std::mem::take(&mut *crew.results.lock().unwrap_or_else(PoisonError::into_inner));
+    let results = std::mem::take(&mut *crew.results.lock());
     results.into_iter().map(|result| result.expect("no thread has panicked")).collect()
 }
 

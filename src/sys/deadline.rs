@@ -2,8 +2,9 @@
 //! Time limits for calls that may never return: calls into MPI after a rank was lost.
 
 use super::launcher;
+use crate::base::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, PoisonError, mpsc};
 use std::time::Duration;
 
 const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
@@ -22,7 +23,7 @@ impl Deadline {
         let theirs = shared.clone();
         // If no thread can be started, there is no deadline.
         let _ = std::thread::Builder::new().spawn(move || {
-            let stopped = theirs.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let stopped = theirs.0.lock();
             let waited = theirs.1.wait_timeout_while(stopped, limit, |stopped| !*stopped);
             let (_stopped, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
@@ -40,7 +41,7 @@ impl Deadline {
 /// Dropping also covers work that failed while the process goes on.
 impl Drop for Deadline {
     fn drop(&mut self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.0.0.lock() = true;
         self.0.1.notify_one();
     }
 }

@@ -8,6 +8,7 @@
 
 use super::mapping;
 use super::process::Mappings;
+use crate::base::limits::PAGE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -20,7 +21,6 @@ pub(crate) const WINDOW: Range<u64> = 0x1980_0000_0000..0x2a80_0000_0000;
 
 /// Above it is a page that all processes have.
 const USER: u64 = 1 << 47;
-const PAGE: u64 = 4096;
 
 /// By how much the first stack of a process in the window can grow. The main thread starts MPI and then waits, which takes 16 KiB
 /// more than the 132 KiB that it begins with (MPICH 4.0), or nothing (Open MPI 4.1). The larger this is, the likelier it is

@@ -83,19 +83,7 @@ fn thread() -> i32 {
 
 /// What this process has at an address: whether it is readable, and its name.
 pub(crate) fn mapping(address: u64) -> Option<(bool, String)> {
-    mapping_at(&std::fs::read_to_string(process::MAPS).ok()?, address)
-}
-
-/// As `mapping`, given the text of a `/proc/…/maps`.
-pub fn mapping_at(maps: &str, address: u64) -> Option<(bool, String)> {
-    maps.lines().find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        let readable = fields.next()?.starts_with('r');
-        let what = fields.nth(3).unwrap_or("[anonymous memory]");
-        (start..end).contains(&address).then(|| (readable, what.to_string()))
-    })
+    process::Mappings::now().at(address)
 }
 
 /// True if this process is known to have only one thread.

@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// The mapped files by address. The kernel gives absolute paths, whichever path the loader was given
 /// and whatever the current directory is now.
-pub(crate) struct Mappings(Vec<u8>);
+pub struct Mappings(Vec<u8>);
 
 impl Mappings {
     /// The current ones; none if they can't be read.
@@ -33,8 +33,7 @@ impl Mappings {
     }
 
     /// Those of a process whose `/proc/…/maps` is this text.
-    #[cfg(test)]
-    pub(crate) fn of_text(text: &str) -> Mappings {
+    pub fn of_text(text: &str) -> Mappings {
         Mappings(text.into())
     }
 
@@ -62,6 +61,15 @@ impl Mappings {
     pub(crate) fn file_at(&self, address: usize) -> Option<PathBuf> {
         let mut files = self.0.split(|b| *b == b'\n').filter_map(mapped_file);
         files.find(|(range, _)| range.contains(&(address as u64))).map(|(_, path)| path)
+    }
+
+    /// What is mapped at an address: whether it is readable, and its name.
+    pub fn at(&self, address: u64) -> Option<(bool, String)> {
+        let mut lines = self.0.split(|b| *b == b'\n');
+        let line = lines.find(|line| addresses(line).is_some_and(|range| range.contains(&address)))?;
+        let is_readable = line.split(|b| *b == b' ').nth(1)?.starts_with(b"r");
+        let name = name(line).map_or("[anonymous memory]".into(), String::from_utf8_lossy);
+        Some((is_readable, name.into_owned()))
     }
 
     /// The first thread's stack as far as it has grown.
@@ -134,9 +142,15 @@ fn shared_file(line: &[u8]) -> Option<[&[u8]; 4]> {
 
 /// Addresses and file of a line of `/proc/…/maps`, if a file is mapped there.
 fn mapped_file(line: &[u8]) -> Option<(Range<u64>, PathBuf)> {
-    let path = &line[line.iter().position(|b| *b == b'/')?..];
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = name(line).filter(|name| name.starts_with(b"/"))?;
     Some((addresses(line)?, path_of(&unescaped(path, b"\n"))))
+}
+
+/// The last field of a line of `/proc/…/maps`: a path, or what the kernel calls such memory.
+fn name(line: &[u8]) -> Option<&[u8]> {
+    let name = line.splitn(6, |b| *b == b' ').nth(5)?.trim_ascii_start();
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// A name without the octal escapes (`\012`) that the kernel writes for these characters.

@@ -17,7 +17,7 @@ wire_format! {
     /// The front of every command message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Head {
-        /// Number of the message on its link, counted from 1 without gaps.
+        /// Number of the message among those to its device, without gaps.
         pub seq: u64,
         /// The queue that executes the message.
         pub queue: u32,

@@ -6,7 +6,7 @@
 
 use super::format::Field;
 use super::{PROTOCOL, Reader};
-use crate::base::limits::VERSION;
+use crate::base::limits::{PAGE, VERSION};
 use crate::base::settings::{Backend, FRAGMENTS};
 use crate::base::{Error, Result};
 use crate::sys::node::Processor;
@@ -27,7 +27,6 @@ const NAME: usize = 48;
 const SHARED: usize = 3;
 /// Bits of the number of pages in such a range; the rest is the number of its first page.
 const PAGES: u32 = 29;
-const PAGE: u64 = 4096;
 /// Most cores of a node in a record, a bit for each.
 pub(crate) const CORES: usize = 1024;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, [`Reply::Output`] for
-//! printed text, and [`Reply::Records`] on request.
+//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, and before it what regions print and
+//! change, what they need of the program, and what was recorded.
 
 use super::command::SharedFile;
 use super::format::{Field, wire_format};
 use super::record::Records;
 use super::{BLOCK, MESSAGE_MAX, Reader};
-use crate::base::limits::MEMORY_PIECE;
+use crate::base::limits::{MEMORY_PIECE, PAGE};
 use crate::base::{Error, Result};
 
 wire_format! {
@@ -100,7 +100,6 @@ impl<'a> Known<'a> {
     /// Most parts in a message.
     pub(crate) const MOST: usize = (MESSAGE_MAX - Reply::LEN) / Self::EACH;
     const EACH: usize = u64::LEN + u32::LEN + u128::LEN;
-    const PAGE: u64 = 4096;
 
     /// Appends a part to a list.
     pub fn push(out: &mut Vec<u8>, (at, len, digest): KnownPart) {
@@ -124,7 +123,7 @@ impl<'a> Known<'a> {
         let mut free = 0;
         while let Some((at, len, _)) = self.take()? {
             let end = at.checked_add(len.into()).filter(|_| at >= free && (1..=Self::PART_MAX).contains(&len));
-            let is_whole = |end: &u64| at.is_multiple_of(Self::PAGE) && end.is_multiple_of(Self::PAGE);
+            let is_whole = |end: &u64| at.is_multiple_of(PAGE) && end.is_multiple_of(PAGE);
             free =
                 end.filter(is_whole).ok_or_else(|| Error::new("a device has no such part of the program's memory"))?;
         }

@@ -113,7 +113,7 @@ impl Trace {
                 }
             }
         };
-        seen.add(records, host, self.tracing.events, |kernel| device.kernel_name(kernel));
+        seen.add(records, host, self.tracing.events, |kernel| device.kernel_symbol(kernel));
         result
     }
 

@@ -3,7 +3,7 @@
 //! names them by digests. The program compares these with digests of what it has now.
 
 use super::Post;
-use crate::base::limits::MEMORY_PIECE_MIN;
+use crate::base::limits::{self, MEMORY_PIECE_MIN};
 use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::command::Command;
@@ -12,7 +12,7 @@ use crate::wire::{BLOCK, Bytes, MESSAGE_MAX};
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-const PAGE: usize = 4096;
+const PAGE: usize = limits::PAGE as usize;
 /// Bytes of memory in one message: whole pages.
 const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
 

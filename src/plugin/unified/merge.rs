@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Takes changes over into the program's memory, which its threads use meanwhile.
 
+use crate::base::limits::PAGE;
 use crate::base::{Error, Result};
 use crate::sys::process::Mappings;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 
 /// A byte that has neither the old value nor the new one.

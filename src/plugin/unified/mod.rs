@@ -10,7 +10,7 @@ use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
 use super::port::{Port, Ports};
 use super::{diagnose, epoch};
-use crate::base::limits::MEMORY_PIECE;
+use crate::base::limits::{self, MEMORY_PIECE};
 use crate::base::lock::{Guard, Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf, log};
@@ -31,7 +31,7 @@ use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128;
 
-const PAGE: usize = 4096;
+const PAGE: usize = limits::PAGE as usize;
 /// With this many entries, those are dropped that no kernel needs any more.
 const MANY_TAKEN: usize = 4096;
 

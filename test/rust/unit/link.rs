@@ -24,19 +24,26 @@ struct Memory {
 unsafe impl Send for Memory {}
 
 const SENT: u64 = u64::MAX;
+/// A send to [`BUSY`], which is never done.
+const STUCK: u64 = SENT - 1;
+/// This rank takes nothing.
+const BUSY: usize = 3;
 
 impl Transport for Memory {
     unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) }.to_vec();
         self.mail.lock()[to].push_back((self.rank, tag, bytes));
-        Ok(Request(SENT))
+        Ok(Request(if to == BUSY { STUCK } else { SENT }))
     }
     unsafe fn receive(&mut self, from: Option<usize>, tag: u32, data: *mut u8, len: usize) -> Result<Request> {
         self.receives.push(Some((from, tag, data, len)));
         Ok(Request(self.receives.len() as u64 - 1))
     }
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        if request.0 == STUCK {
+            return Ok(None);
+        }
         if request.0 == SENT {
             return Ok(Some(Received { from: self.rank, len: 0 }));
         }
@@ -113,6 +120,20 @@ proptest! {
         prop_assert!(links[1].is_flushed());
         prop_assert_eq!(from, to);
     }
+}
+
+#[test]
+fn a_busy_rank_does_not_delay_others() {
+    let links = links(BUSY + 1, 4000);
+    let mut inbox = Inbox::default();
+    for to in [BUSY, 1, BUSY, 2] {
+        links[0].send(to, vec![7; 9000]).unwrap();
+    }
+    for _ in 0..3 {
+        links[0].drive(&mut inbox).unwrap();
+    }
+    assert_eq!([1, 2, BUSY].map(|rank| links[0].is_sent(rank)), [true, true, false]);
+    assert!(!links[0].is_flushed() && !links[0].has_fewer_unsent(6) && links[0].has_fewer_unsent(7));
 }
 
 #[test]

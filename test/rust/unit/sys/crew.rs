@@ -11,7 +11,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn each_piece_is_done_once_and_results_are_in_order() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     for count in [0, 1, LEAST, 10 * LEAST] {
         let done = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         let theirs = done.clone();
@@ -41,7 +41,7 @@ fn helpers_get_no_signals_but_those_of_instructions() {
             libc::sigismember(&set, signal) == 1
         }
     };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     while HELPING.load(Ordering::Relaxed) > 0 {
         thread::yield_now(); // helpers of other tests end soon
     }
@@ -63,7 +63,7 @@ fn helpers_get_no_signals_but_those_of_instructions() {
 
 #[test]
 fn a_panic_leaves_no_piece_behind() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     let running = Arc::new(AtomicUsize::new(0));
     let theirs = running.clone();
     let mine = thread::current().id();

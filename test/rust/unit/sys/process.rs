@@ -42,6 +42,25 @@ fn files_are_found_by_address() {
 }
 
 #[test]
+fn mappings_have_names() {
+    let maps = b"1000-3000 r-xp 00000000 08:01 7                          /usr/lib/a b\xff.so\n\
+                 3000-4000 -w-p 00000000 00:00 0 \n\
+                 4000-5000 rw-p 00000000 00:00 0                          [heap]\n\
+                 5000-6000 r--p 00000000 08:01 8                          /x (deleted)\n";
+    let maps = Mappings(maps.into());
+    for (address, found) in [
+        (0x2fff, Some((true, "/usr/lib/a b\u{fffd}.so"))),
+        (0x3000, Some((false, "[anonymous memory]"))),
+        (0x4fff, Some((true, "[heap]"))),
+        (0x5000, Some((true, "/x"))),
+        (0xfff, None),
+        (0x6000, None),
+    ] {
+        assert_eq!(maps.at(address), found.map(|(readable, name)| (readable, name.to_string())), "{address:#x}");
+    }
+}
+
+#[test]
 fn neighbors_among_mappings_are_one_range() {
     let maps = "1000-3000 r-xp 00000000 08:01 7                          /usr/lib/a.so\n\
                 3000-4000 ---p 00000000 00:00 0 \n\

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A detached thread waits for data of a region that still runs when the program ends: the program ends with its own
+// status, and soon.
+//
+// REQUIRES: plugin
+// The statuses are those of LLVM 16's libomptarget and libomp.
+// REQUIRES: llvm16
+//
+// RUN: %clang %s -o %t -pthread
+// RUN: %run1 --timeout 8 %t
+
+#include "offload.h"
+#include <pthread.h>
+
+enum { SIZE = 64 << 20 };
+static char *data;
+
+static void *use_device(void *unused) {
+  (void)unused;
+#pragma omp target map(from : data[0 : SIZE])
+  {
+    data[0] = 1;
+    sleep(60);
+  }
+  return NULL;
+}
+
+int main(void) {
+  need_devices(1);
+  data = malloc(SIZE);
+  pthread_t thread;
+  CHECK(data && pthread_create(&thread, NULL, use_device, NULL) == 0 && pthread_detach(thread) == 0);
+  sleep(1);
+  return 0;
+}
