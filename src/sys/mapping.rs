@@ -9,12 +9,12 @@ use std::io::{Error, Result};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// Maps exactly these addresses, where nothing may be mapped yet: a file shared, or private
+/// Maps exactly these addresses, where nothing may be mapped yet: a file from an offset on, shared, or private
 /// memory without swap space reserved for it. If something is mapped there, the error is `EEXIST`.
-pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) -> Result<()> {
+pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<(&File, u64)>) -> Result<()> {
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let (kind, file) = file.map_or((private, -1), |file| (libc::MAP_SHARED, file.as_raw_fd()));
-    map(at, len, protection, (kind, file, 0))
+    let shared = |(file, offset): (&File, u64)| (libc::MAP_SHARED, file.as_raw_fd(), offset);
+    map(at, len, protection, file.map_or((private, -1, 0), shared))
 }
 
 /// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet. Writing makes copies.

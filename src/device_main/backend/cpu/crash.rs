@@ -7,6 +7,7 @@
 //! thread. The supervisor reports what no handler sees.
 
 use super::stack;
+use super::thunks::{Called, THUNKS};
 use super::unified::{self, Access};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
@@ -311,11 +312,19 @@ pub(super) fn note_call(function: &'static str, at: u64, why: &'static str) {
     note(|| Cause::Call(function, at, why));
 }
 
-extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes valid records; address and sender are plain numbers.
     let (code, address, sender) = unsafe { ((*info).si_code, (*info).si_addr() as u64, (*info).si_pid()) };
     // SAFETY: as above.
     let (top, access) = unsafe { registers(context.cast()) };
+    // SAFETY: as above.
+    let (number, code, address, access) = match unsafe { called_at_trap(context.cast()) } {
+        // SAFETY: as above; the called function is there.
+        Some((_, Called::Function(to))) => return unsafe { continue_at(context.cast(), to) },
+        // As if nothing were there.
+        Some((at, Called::Other)) => (libc::SIGSEGV, SEGV_MAPERR, at, Access::Call),
+        None => (raised, code, address, access),
+    };
     // What was fetched can be read and written, unless the region itself has changed that; it can't be executed.
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
@@ -337,9 +346,9 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     // Not a kernel's fault but the device's: the device dies of it, which the supervisor reports.
     // SAFETY: signal and raise are safe in a signal handler; returning repeats the fault.
     unsafe {
-        libc::signal(number, libc::SIG_DFL);
-        if code <= 0 || number == libc::SIGTRAP {
-            libc::raise(number);
+        libc::signal(raised, libc::SIG_DFL);
+        if code <= 0 || raised == libc::SIGTRAP {
+            libc::raise(raised);
         }
     }
 }
@@ -358,6 +367,22 @@ unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
         _ => Access::Read,
     };
     (registers[libc::REG_RSP as usize] as u64, access)
+}
+
+/// The address of the trap that the thread has got to, and what it called there, if that is one of [`THUNKS`], given a
+/// signal handler's context. No thread has their lock that executes code there.
+#[cfg(target_arch = "x86_64")]
+unsafe fn called_at_trap(context: *const libc::ucontext_t) -> Option<(u64, Called)> {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    // Exception 3: a breakpoint, which the thread has passed.
+    let at = registers[libc::REG_RIP as usize].wrapping_sub(1) as u64;
+    if registers[libc::REG_TRAPNO as usize] == 3 { Some((at, THUNKS.lock().called(at)?)) } else { None }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn called_at_trap(_: *const libc::ucontext_t) -> Option<(u64, Called)> {
+    None
 }
 
 /// Lets the code that a signal has interrupted go on at another address, given the handler's context.
