@@ -187,6 +187,11 @@ pub(crate) fn handle(pid: i32) -> Option<Handle> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok().map(|file| Handle { pid, file })
 }
 
+/// Waits until the process of this handle has exited.
+pub(crate) fn wait_for_end(process: &Handle) {
+    let _ = retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], None));
+}
+
 /// True if the process of this handle has exited.
 pub(crate) fn has_ended(process: Option<&Handle>) -> bool {
     let Some(process) = process else { return false };

@@ -516,3 +516,23 @@ proptest! {
         prop_assert!(model.log.held() <= 20_000);
     }
 }
+
+/// A process that sleeps.
+fn sleeper() -> std::process::Child {
+    std::process::Command::new("sleep").arg("60").spawn().unwrap()
+}
+
+#[test]
+fn only_the_last_snapshot_can_take_an_order() {
+    let (read, wake) = std::io::pipe().unwrap();
+    let mut checkpoints = Checkpoints::new(Terms { keeps: true, limit: LIMIT, host: HOST, fragment: FRAGMENT }, wake);
+    let mut processes: Vec<_> = (0..3).map(|_| sleeper()).collect();
+    for process in &processes {
+        checkpoints.replace(Pid::from_child(process));
+    }
+    assert!(checkpoints.wake(1));
+    let ended: Vec<_> = processes.iter_mut().map(|process| process.try_wait().unwrap().is_some()).collect();
+    assert_eq!(ended, [true, true, false]);
+    checkpoints.end();
+    drop(read);
+}
