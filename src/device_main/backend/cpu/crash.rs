@@ -42,6 +42,8 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static FIRST: First = First(UnsafeCell::new(None));
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 static FAULTED: AtomicBool = AtomicBool::new(false);
+/// The fault was reported.
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
 struct First(UnsafeCell<Option<Record>>);
 
@@ -258,8 +260,21 @@ fn uncaught(exception: &CStr) -> String {
 
 /// The fault was reported: cancels the last resort.
 pub(crate) fn reported() {
+    REPORTED.store(true, Ordering::SeqCst);
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(0) };
+}
+
+/// A thread waits for the program, which may take long: as long as it does, the last resort is not needed.
+pub(crate) fn put_off_last_resort() {
+    if FAULTED.load(Ordering::Relaxed) && !REPORTED.load(Ordering::SeqCst) {
+        // SAFETY: as above.
+        unsafe { libc::alarm(LAST_RESORT) };
+        if REPORTED.load(Ordering::SeqCst) {
+            // Another thread has just cancelled it.
+            reported();
+        }
+    }
 }
 
 /// The device exits by itself: from now on a call of `exit` is not a fault.
