@@ -147,8 +147,9 @@ pub(crate) fn leave(slot: usize) {
 pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > LAST_CODE && ran(slot) > longest) {
-        claim(slot, false, || Cause::Timeout(limit));
+    let mut kernels = (0..THREADS).map(|slot| (slot, kernel_of(slot)));
+    if let Some(late) = kernels.find(|&(slot, kernel)| kernel > LAST_CODE && ran(slot) > longest) {
+        claim(late, false, || Cause::Timeout(limit));
     }
 }
 
@@ -285,11 +286,11 @@ pub(crate) fn ending() {
 }
 
 /// Writes down the first fault, and only that.
-fn claim(slot: usize, in_team: bool, cause: impl FnOnce() -> Cause) {
+fn claim((slot, kernel): (usize, u64), in_team: bool, cause: impl FnOnce() -> Cause) {
     if CLAIMED.swap(true, Ordering::AcqRel) {
         return;
     }
-    let record = Record { cause: cause(), slot, kernel: kernel_of(slot), in_team };
+    let record = Record { cause: cause(), slot, kernel, in_team };
     // SAFETY: `CLAIMED` lets only one thread come here, and others read only after `FAULTED` is set.
     unsafe { *FIRST.0.get() = Some(record) };
     FAULTED.store(true, Ordering::Release);
@@ -314,7 +315,7 @@ fn slot_of_kernel() -> Option<(usize, bool)> {
 /// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.
 fn note(cause: impl FnOnce() -> Cause) {
     let Some((slot, in_team)) = slot_of_kernel() else { return };
-    claim(slot, in_team, cause);
+    claim((slot, kernel_of(slot)), in_team, cause);
     loop {
         // SAFETY: pause is safe in a signal handler.
         unsafe { libc::pause() };
