@@ -96,6 +96,13 @@ impl CrashBoard {
         self.ending.store(true, Ordering::Relaxed);
     }
 
+    /// For another process that takes over: it runs no kernel, has no fault, and does not exit.
+    pub fn start_anew(&self) {
+        self.kernels.iter().for_each(|kernel| kernel.0.store(0, Ordering::Relaxed));
+        self.ending.store(false, Ordering::Relaxed);
+        self.faulted.store(false, Ordering::Relaxed);
+    }
+
     /// A kernel crashed, and the device reports that.
     pub fn fault(&self) {
         self.faulted.store(true, Ordering::Relaxed);

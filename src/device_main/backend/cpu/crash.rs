@@ -482,7 +482,7 @@ unsafe extern "C" fn on_terminate() {
 pub(crate) fn start_anew() {
     PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
     if let Some(board) = board() {
-        (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));
+        board.start_anew();
     }
 }
 
