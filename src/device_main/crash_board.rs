@@ -85,6 +85,15 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
+    /// The device for messages, as far as it is known.
+    pub fn device(&self) -> String {
+        let host = node::host_name();
+        match self.identity() {
+            Some((number, rank)) => format!("device {number} (rank {rank} on host {host})"),
+            None => format!("a device on host {host}"),
+        }
+    }
+
     /// The kernel that the thread of a slot runs, or what stands in place of one.
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {

@@ -82,6 +82,14 @@ impl<B: Backend> Server<B> {
         self.parts.loader.pending(image).map(|image| image.bytes().to_vec())
     }
 
+    /// From now on a panic of any thread exits this process: other threads may wait for that thread, for ever.
+    pub fn exit_on_panic(&self) {
+        let parts = self.parts.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            parts.host.die(&Error::new(format!("internal error: {}", panic.to_string().replace('\n', " "))))
+        }));
+    }
+
     /// Serves until the host ends the device.
     pub fn run(self: Arc<Server<B>>) -> ! {
         pool::serve(&self)

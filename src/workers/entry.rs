@@ -27,8 +27,9 @@ fn start(settings: &Settings) -> Result<Option<Box<dyn Rank>>> {
     }
     die_with_parent();
     let workers = rank::start(settings.devices_per_rank, |birth| {
+        let board = birth.board;
         if let Err(Error::Text(text)) = work(birth, settings) {
-            log::error(format_args!("a worker process: {text}"));
+            log::error(format_args!("{}: {text}", board.device()));
         }
     })?;
     let spares = Spares { count: settings.spares, replay_log: settings.journal };
@@ -44,6 +45,7 @@ impl Rank for RankOfWorkers {
         let name = format!("rank {} on host {}", place.mpi.rank, place.me().host);
         let bytes = |worker| place.cores(worker).iter().flat_map(|core| core.to_le_bytes()).collect();
         let cores: Vec<Vec<u8>> = (0..count).map(bytes).collect();
+        workers.iter().enumerate().for_each(|(i, worker)| worker.board.introduce(place.number(i), place.mpi.rank));
         place.doorbells.expect(count);
         // The workers cut bulk data into pieces, so that the rank's link need not.
         let link = Link::new(Box::new(place.mpi), usize::MAX, place.doorbells, place.frames)?;

@@ -22,6 +22,7 @@ use crate::base::{Error, Result};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::shadow::Shadow;
+use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::{Checkpoint, Completion, Host, Output, Server};
 use crate::job::topology::hello_of_this_process;
 use crate::link::backoff::BackoffPolicy;
@@ -365,7 +366,7 @@ fn start_device(
     remote: bool,
 ) -> Result<Arc<dyn Served>> {
     let null = std::fs::File::options().write(true).open("/dev/null")?;
-    let host = Host::new(link, (HOST, None), pace, null, end_thread);
+    let host = Host::new(link, (HOST, None), pace, (CrashBoard::new()?, null), end_thread);
     if remote {
         serve(host, Shadow::new(&kernels()), checkpoint)
     } else {
