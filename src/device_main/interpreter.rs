@@ -159,7 +159,10 @@ impl<B: Backend> Interpreter<B> {
         if let Some(message) = work.trace.as_mut().filter(|_| !me.receiving) {
             message.finish(trace, work.head);
         }
-        pool.claim(me);
+        // What is held back may have to be passed on below, which may wait for the host.
+        if !(B::IS_ACCELERATOR && output.holds()) {
+            pool.claim(me);
+        }
         host.send(reply);
         if let Some(message) = work.trace.as_mut().filter(|_| me.receiving) {
             message.finish(trace, work.head);
@@ -226,7 +229,8 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Executes the next command. If it fails, the message fails: later commands are skipped except for
-    /// transfers, since the other side waits for them. Errors end the device; no correct host causes one.
+    /// transfers, since the other side waits for them. Errors end the device: the host is not correct, or there is no room
+    /// for an image that other devices may wait for.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
         let Parts { backend, trace, .. } = &*self.parts;
@@ -261,7 +265,8 @@ impl<B: Backend> Interpreter<B> {
                 return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
-                let pending = PendingImage::new(len, libraries)?;
+                let pending = PendingImage::new(len, libraries);
+                let pending = pending.map_err(|e| e.context(format_args!("no room for an image of {len} bytes")))?;
                 let transfer = Transfer::new(&self.parts, work, (rank, tag));
                 return transfer.receive_image(image, pending, to).map(|()| Step::Away);
             }
