@@ -20,7 +20,6 @@ use crate::link::backoff::BackoffPolicy;
 use crate::link::{Inbox, Link, Progress};
 use crate::mpi::pmi;
 use crate::sys::{process, tcp_liveness};
-use rustix::process::{WaitOptions, wait};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -183,8 +182,7 @@ impl Relay {
             worker.check_snapshot(&mut self.kills)?;
         }
         loop {
-            let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Ok(()) };
-            let (pid, status) = (pid.as_raw_nonzero().get(), status.as_raw());
+            let Some((pid, status)) = process::reap_any() else { return Ok(()) };
             for worker in &mut self.workers {
                 if worker.is_process(pid, &mut self.buffer)? {
                     worker.on_exit(status, &mut self.kills, &mut self.buffer)?;

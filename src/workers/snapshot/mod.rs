@@ -23,7 +23,7 @@ pub(crate) use bulk_log::Asked;
 use hold::{Hold, Verdict};
 pub(crate) use messages::Terms;
 pub(crate) use replay_log::{Answer, ReplayLog};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use std::io::{PipeWriter, Write};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -179,7 +179,7 @@ impl Checkpoints {
     pub(crate) fn end(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.kill();
-            let _ = waitpid(Some(snapshot.pid), WaitOptions::empty());
+            let _ = process::reap(snapshot.pid.as_raw_pid(), true);
         }
     }
 
