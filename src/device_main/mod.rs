@@ -57,7 +57,7 @@ pub(crate) use {completion::Completion, host::Host, output::Output, server::Serv
     max_term_width = 100
 )]
 struct Options {
-    /// Tell what this host has, and which of these libraries can't be loaded here
+    /// Report what this host has, and which of these libraries can't be loaded here
     #[arg(long, num_args = 0.., value_name = "NAME=PATH")]
     check: Option<Vec<String>>,
 

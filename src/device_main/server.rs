@@ -39,7 +39,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Polls of the receiver between calls of `poll_housekeeping`.
-const LOOKS: u32 = 16;
+const POLLS: u32 = 16;
 
 pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
@@ -329,7 +329,7 @@ impl<B: Backend> Serve for Server<B> {
         pool.begin_receiving(me, host.link().doorbells().mine().is_some());
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         if std::mem::take(&mut me.was_long) {
             backoff.give_way();
         } else {
@@ -372,8 +372,8 @@ impl<B: Backend> Serve for Server<B> {
             if !me.receiving {
                 return;
             }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS) || backoff.is_long() {
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS) || backoff.is_long() {
                 self.poll_housekeeping(&backoff);
                 loader.preload(backend, pool, me);
                 if !me.receiving {

@@ -2,7 +2,7 @@
 //! The entry points of workers: the device executable starts workers here, and serves their rank.
 
 use super::packet::{PACKET_MAX, Packet};
-use super::rank::{self, Birth, Relay, Spares, Started};
+use super::rank::{self, Birth, Spares, Started, WorkerRank};
 use super::worker::{self, Worker};
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log};
@@ -49,11 +49,11 @@ impl Rank for RankOfWorkers {
         place.doorbells.expect(count);
         // The workers cut bulk data into pieces, so that the rank's link need not.
         let link = Link::new(Box::new(place.mpi), usize::MAX, place.doorbells, place.frames)?;
-        let mut relay = Relay::new(link, place.host, policy(crowded), name, workers, spares, fragment);
+        let mut rank = WorkerRank::new(link, place.host, policy(crowded), name, workers, spares, fragment);
         for (worker, cores) in cores.iter().enumerate() {
-            relay.begin(worker, &Packet::Begin { host, threads, crowded, fragment, doorbell, cores })?;
+            rank.begin(worker, &Packet::Begin { host, threads, crowded, fragment, doorbell, cores })?;
         }
-        relay.run()
+        rank.run()
     }
 }
 

@@ -386,7 +386,7 @@ mod workers {
     //! Ranks with workers.
 
     use super::*;
-    use crate::workers::rank::{Relay, Spares, Started, connect};
+    use crate::workers::rank::{Spares, Started, WorkerRank, connect};
     use crate::workers::worker::{Channel, Worker};
 
     /// A worker's end of its socket.
@@ -448,8 +448,15 @@ mod workers {
             servers.push(start_device(link, pace, Some(worker), case.is_remote(first + n))?);
         }
         let spares = Spares { count: 0, replay_log: 0 };
-        let relay =
-            Relay::new(link(case, end)?, (HOST, None), pace, "a rank".into(), started, spares, case.fragment as u64);
+        let relay = WorkerRank::new(
+            link(case, end)?,
+            (HOST, None),
+            pace,
+            "a rank".into(),
+            started,
+            spares,
+            case.fragment as u64,
+        );
         // A worker whose rank ends first would end this process.
         let workers = case.workers;
         let wait = move || {

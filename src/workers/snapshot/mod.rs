@@ -129,7 +129,7 @@ impl Checkpoints {
         if !self.log.wants_checkpoint() && !self.hold.is_held() {
             return Ok(false);
         }
-        let verdict = self.hold.judge(&self.log, Instant::now());
+        let verdict = self.hold.decide(&self.log, Instant::now());
         if matches!(verdict, Verdict::GoOn | Verdict::GiveUp) {
             self.release(uplink)?;
         }
