@@ -365,12 +365,13 @@ pub enum Conflict {
 }
 
 /// What executes regions, see `OMPTARGET_MPI_BACKEND` in the table.
-#[allow(missing_docs, reason = "the table explains them")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u32)]
 pub enum Backend {
+    /// The processors of the devices' nodes.
     #[default]
     Cpu = 0,
+    /// Accelerators of these nodes, through each node's own libomptarget.
     Offload = 1,
 }
 

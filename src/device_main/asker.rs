@@ -202,8 +202,10 @@ impl Asker<'_> {
             reply::begin_changed(message, seq);
             write(message);
         });
+        let mut backoff = self.host.backoff();
         while !self.host.link().has_fewer_unsent(CHANGES_UNSENT) {
             (self.drive)();
+            backoff.pause(false);
         }
     }
 

@@ -85,6 +85,15 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
+    /// The device for messages, as far as it is known.
+    pub fn device(&self) -> String {
+        let host = node::host_name();
+        match self.identity() {
+            Some((number, rank)) => format!("device {number} (rank {rank} on host {host})"),
+            None => format!("a device on host {host}"),
+        }
+    }
+
     /// The kernel that the thread of a slot runs, or what stands in place of one.
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {
@@ -94,6 +103,13 @@ impl CrashBoard {
     /// From now on the device exits by itself.
     pub fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// For another process that takes over: it runs no kernel, has no fault, and does not exit.
+    pub fn start_anew(&self) {
+        self.kernels.iter().for_each(|kernel| kernel.0.store(0, Ordering::Relaxed));
+        self.ending.store(false, Ordering::Relaxed);
+        self.faulted.store(false, Ordering::Relaxed);
     }
 
     /// A kernel crashed, and the device reports that.

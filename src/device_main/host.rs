@@ -3,11 +3,12 @@
 //! an error.
 
 use super::completion::Completion;
+use super::crash_board::CrashBoard;
 use crate::base::{Error, Result};
 use crate::link::Link;
 use crate::link::backoff::{Backoff, BackoffPolicy};
 use crate::mpi::pmi;
-use crate::sys::{node, process, tcp_liveness};
+use crate::sys::{process, tcp_liveness};
 use std::fs::File;
 use std::io::Write;
 
@@ -17,6 +18,8 @@ pub(crate) struct Host {
     /// The host's process, if it runs on this node and this process is not a worker.
     process: Option<process::Handle>,
     policy: BackoffPolicy,
+    /// Says which device this is.
+    board: &'static CrashBoard,
     /// The device's own standard error.
     stderr: File,
     quit: fn(i32) -> !,
@@ -28,10 +31,10 @@ impl Host {
         link: Link<Completion>,
         (rank, process): (usize, Option<process::Handle>),
         policy: BackoffPolicy,
-        stderr: File,
+        (board, stderr): (&'static CrashBoard, File),
         quit: fn(i32) -> !,
     ) -> Host {
-        Host { link, rank, process, policy, stderr, quit }
+        Host { link, rank, process, policy, board, stderr, quit }
     }
 
     /// The link to the host and to other devices.
@@ -100,7 +103,7 @@ impl Host {
             // The link was closed under a kernel that nobody waits for: the device is about to exit.
             park()
         }
-        let line = format!("omptarget-mpi: error: a device on host {}: {why}\n", node::host_name());
+        let line = format!("omptarget-mpi: error: {}: {why}\n", self.board.device());
         let _ = (&self.stderr).write_all(line.as_bytes());
         (self.quit)(1)
     }

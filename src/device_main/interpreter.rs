@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::base::limits::{OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
-use crate::wire::command::{Command, Commands};
+use crate::wire::command::{Args, Command, Commands};
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,6 +38,18 @@ enum Step {
     End(Box<Work>),
     /// The message continues later, elsewhere.
     Away,
+}
+
+/// Copies a kernel's arguments out of its message.
+#[inline]
+fn copied<'a>(args: Args<'_>, few: &'a mut [u64; FEW_ARGS], many: &'a mut Vec<u64>) -> &'a [u64] {
+    let n = args.iter().len();
+    if n <= FEW_ARGS {
+        few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
+        return &few[..n];
+    }
+    many.extend(args.iter());
+    many
 }
 
 impl<B: Backend> Interpreter<B> {
@@ -159,7 +171,10 @@ impl<B: Backend> Interpreter<B> {
         if let Some(message) = work.trace.as_mut().filter(|_| !me.receiving) {
             message.finish(trace, work.head);
         }
-        pool.claim(me);
+        // What is held back may have to be passed on below, which may wait for the host.
+        if !(B::IS_ACCELERATOR && output.holds()) {
+            pool.claim(me);
+        }
         host.send(reply);
         if let Some(message) = work.trace.as_mut().filter(|_| me.receiving) {
             message.finish(trace, work.head);
@@ -226,7 +241,8 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Executes the next command. If it fails, the message fails: later commands are skipped except for
-    /// transfers, since the other side waits for them. Errors end the device; no correct host causes one.
+    /// transfers, since the other side waits for them. Errors end the device: the host is not correct, or there is no room
+    /// for an image that other devices may wait for.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
         let Parts { backend, trace, .. } = &*self.parts;
@@ -261,7 +277,8 @@ impl<B: Backend> Interpreter<B> {
                 return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
-                let pending = PendingImage::new(len, libraries)?;
+                let pending = PendingImage::new(len, libraries);
+                let pending = pending.map_err(|e| e.context(format_args!("no room for an image of {len} bytes")))?;
                 let transfer = Transfer::new(&self.parts, work, (rank, tag));
                 return transfer.receive_image(image, pending, to).map(|()| Step::Away);
             }
@@ -283,20 +300,16 @@ impl<B: Backend> Interpreter<B> {
             {
                 Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
             }
-            Some(Command::Launch { kernel, args, array }) if args.iter().len() <= FEW_ARGS => {
-                let (mut few, n) = ([0; FEW_ARGS], args.iter().len());
-                few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-                let launch = Launch { message, kernel, args: &few[..n], array, shape: None };
-                return Ok(Step::Next(self.runner.launch(me, work, &launch)));
-            }
             Some(Command::Launch { kernel, args, array }) => {
-                let many: Vec<u64> = args.iter().collect();
-                let launch = Launch { message, kernel, args: &many, array, shape: None };
+                let (mut few, mut many) = ([0; FEW_ARGS], Vec::new());
+                let args = copied(args, &mut few, &mut many);
+                let launch = Launch { message, kernel, args, array, shape: None };
                 return Ok(Step::Next(self.runner.launch(me, work, &launch)));
             }
             Some(Command::LaunchShaped { kernel, shape, args }) => {
-                let (args, shape): (Vec<u64>, _) = (args.iter().collect(), Some(shape));
-                let launch = Launch { message, kernel, args: &args, array: false, shape };
+                let (mut few, mut many) = ([0; FEW_ARGS], Vec::new());
+                let args = copied(args, &mut few, &mut many);
+                let launch = Launch { message, kernel, args, array: false, shape: Some(shape) };
                 return self.runner.launch_with(me, work, &launch).map(Step::Next);
             }
             Some(Command::Wait { seq }) => {

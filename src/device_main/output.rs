@@ -12,6 +12,7 @@
 //!
 //! The host acknowledges what it has written. The amount of unacknowledged output is bounded.
 
+use super::backend::cpu::crash;
 use super::backend::offload::said;
 use super::host::Host;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY};
@@ -182,6 +183,7 @@ impl Output {
                     return;
                 }
                 host.check();
+                crash::put_off_last_resort();
                 drive();
                 backoff.pause(false);
             }

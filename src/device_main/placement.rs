@@ -13,10 +13,10 @@ use rustix::thread::Pid;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Messages of a window, whose last one is timed.
-const WINDOW: u32 = 32;
+/// Messages of a sample, whose last one is timed.
+const SAMPLE: u32 = 32;
 /// A message that takes longer has probably run a kernel with a team.
-const LONG: Duration = Duration::from_micros(5);
+const LONG_MESSAGE: Duration = Duration::from_micros(5);
 /// The host's thread takes less between two messages. A receiver that waits longer for its core, and for a third of
 /// the time, moves to another one.
 const WAITED: Duration = Duration::from_micros(15);
@@ -61,30 +61,30 @@ impl Placement {
         if self.messages == 1 {
             self.since = now();
         }
-        (self.messages == WINDOW).then(Instant::now)
+        (self.messages == SAMPLE).then(Instant::now)
     }
 
     /// The thread has executed the message; true if messages are long.
     #[inline]
     pub fn end(&mut self, core: u16, begin: Option<Instant>) -> bool {
         if let Some(begin) = begin {
-            self.judge(core, begin);
+            self.end_sample(core, begin);
         }
         self.is_long
     }
 
-    /// Ends a window, whose last message began at `begin`.
+    /// Ends a sample, whose last message began at `begin`.
     #[cold]
-    fn judge(&mut self, core: u16, begin: Instant) {
+    fn end_sample(&mut self, core: u16, begin: Instant) {
         let (end, worked) = now();
         let passed = end - self.since.0;
         let waited = passed.saturating_sub(worked - self.since.1);
         self.messages = 0;
-        self.is_long = end - begin > LONG;
+        self.is_long = end - begin > LONG_MESSAGE;
         if !self.is_long {
             return;
         }
-        match (core == node::current_core(), waited > passed / 3 && waited > WAITED * WINDOW) {
+        match (core == node::current_core(), waited > passed / 3 && waited > WAITED * SAMPLE) {
             (true, true) => self.change(|| node::leave_core(None, core)),
             (false, true) => self.change(|| node::join_core(core)),
             (false, false) => self.look(core),

@@ -62,7 +62,9 @@ impl<B: Backend> Runner<B> {
             fence(Ordering::SeqCst);
             let outcome = (!self.is_lost()).then(code);
             let ran = begin.map(|begin| (begin, clock::now()));
-            output::flush_stdio();
+            if outcome.is_some() {
+                output::flush_stdio();
+            }
             backend.leave(slot);
             // None if other code crashed: the host then knows that this one failed too. The receiver must not
             // stop, and this thread may become the receiver again after this.

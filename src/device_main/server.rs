@@ -39,7 +39,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
 /// Polls of the receiver between calls of `poll_housekeeping`.
-const LOOKS: u32 = 16;
+const POLLS: u32 = 16;
 
 pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
@@ -80,6 +80,14 @@ impl<B: Backend> Server<B> {
     #[cfg(test)]
     pub fn pending_image(&self, image: u32) -> Option<Vec<u8>> {
         self.parts.loader.pending(image).map(|image| image.bytes().to_vec())
+    }
+
+    /// From now on a panic of any thread exits this process: other threads may wait for that thread, for ever.
+    pub fn exit_on_panic(&self) {
+        let parts = self.parts.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            parts.host.die(&Error::new(format!("internal error: {}", panic.to_string().replace('\n', " "))))
+        }));
     }
 
     /// Serves until the host ends the device.
@@ -321,7 +329,7 @@ impl<B: Backend> Serve for Server<B> {
         pool.begin_receiving(me, host.link().doorbells().mine().is_some());
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         if std::mem::take(&mut me.was_long) {
             backoff.give_way();
         } else {
@@ -364,8 +372,8 @@ impl<B: Backend> Serve for Server<B> {
             if !me.receiving {
                 return;
             }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS) || backoff.is_long() {
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS) || backoff.is_long() {
                 self.poll_housekeeping(&backoff);
                 loader.preload(backend, pool, me);
                 if !me.receiving {

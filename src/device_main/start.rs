@@ -89,6 +89,12 @@ impl Place {
         share.filter(|_| self.bind == Bind::Share).unwrap_or_default()
     }
 
+    /// The number of a device of this rank among the program's devices.
+    pub fn number(&self, device: usize) -> usize {
+        let before = self.team.iter().take_while(|&&rank| rank != self.mpi.rank);
+        before.map(|&rank| self.hellos[rank].devices as usize).sum::<usize>() + device
+    }
+
     /// True if the node has more processes than cores.
     pub fn is_crowded(&self) -> bool {
         processes(&self.hellos, self.mpi.rank) > self.me().cores.len()
@@ -170,8 +176,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     });
     let place = Place::find(&settings, narrowed.as_ref().map_or(0, Narrowed::pool))?;
     set_up(place.threads(), place.cores(0), &settings);
-    let rank = place.mpi.rank;
-    let number = place.team.iter().take_while(|&&other| other != rank).count();
+    let (rank, number) = (place.mpi.rank, place.number(0));
     let seat = narrowed.map(|narrowed| {
         let at = accelerator_of(&place.hellos, rank);
         let warn =
@@ -220,15 +225,16 @@ pub(crate) fn execute<B: Backend>(
     }
     let (output, stderr) = Output::capture(B::IS_ACCELERATOR)?;
     crash::install_handlers(board);
-    let host = Host::new(link, host, policy, stderr, quit);
+    let host = Host::new(link, host, policy, (board, stderr), quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);
+    server.exit_on_panic();
     if !layout::is_in_window() {
         server.run()
     }
     // Not on the first stack, which is outside of the window.
     let thread = std::thread::Builder::new().stack_size(pool::stack_limit());
     let thread = thread.spawn(move || server.run()).map_err(|e| Error::from(e).context("can't start a thread"))?;
-    // It ends only by a panic, which has been reported.
+    // It never ends.
     let _ = thread.join();
     quit(1)
 }

@@ -4,7 +4,7 @@
 //!
 //! The supervisor forks the device before MPI and before any thread starts. The launcher takes the
 //! supervisor for the device, so it passes signals on, and exits as the device did. A rank with workers
-//! is their parent itself and needs only [`cause`] and the crash boards.
+//! is their parent itself and needs only [`cause`], [`Kills`] and the crash boards.
 
 use super::crash_board::CrashBoard;
 use super::process::die_with_parent;
@@ -221,7 +221,7 @@ pub(crate) fn cause(status: c_int, before: &Kills) -> String {
     let signal = libc::WTERMSIG(status);
     let why = match signal {
         libc::SIGKILL => before.since(),
-        libc::SIGALRM => " (it had crashed and could not tell how)",
+        libc::SIGALRM => " (it had crashed and could not report how)",
         _ => "",
     };
     format!("was ended by {}{why}", name::of_signal(signal))

@@ -74,10 +74,11 @@ pub(crate) fn of_allocation() -> Result<Vec<Host>> {
     Ok(Vec::new())
 }
 
-/// True if two names, with or without domain, belong to one host.
+/// True if two names belong to one host: one may have the domain, or more of it, that the other one lacks.
 pub(crate) fn is_same(a: &str, b: &str) -> bool {
     let is_name = |name: &str| name.parse::<IpAddr>().is_err();
-    a == b || (is_name(a) && is_name(b) && a.split('.').next() == b.split('.').next())
+    let extends = |long: &str, short| long.strip_prefix(short).is_some_and(|domain| domain.starts_with('.'));
+    a == b || (is_name(a) && is_name(b) && (extends(a, b) || extends(b, a)))
 }
 
 /// True if a name or an address is this host's.

@@ -2,7 +2,7 @@
 //! What executes the regions of a job: processors or accelerators, and how many of these there are.
 
 use super::command::{Job, with_environment};
-use super::options::{self, LauncherKind, Options};
+use super::options::{LauncherKind, Options};
 use super::program::Program;
 use super::query;
 use crate::base::settings::Backend;
@@ -33,8 +33,7 @@ impl Regions {
         let file = program.and_then(|program| elf::map(&program.path).ok());
         let mut images: Vec<Target> = file.iter().flat_map(|file| images_in(file)).collect();
         let (backend, must_be_set) = match options.backend {
-            Some(options::Backend::Cpu) => (Backend::Cpu, true),
-            Some(options::Backend::Offload) => (Backend::Offload, true),
+            Some(asked) => (asked, true),
             None if !is_set && are_for_accelerators(&images) => (Backend::Offload, true),
             None => (set, false),
         };

@@ -82,7 +82,7 @@ fn report_host(
             check::NODE => (true, rest.into()),
             check::ACCELERATOR => {
                 accelerators += 1;
-                let (good, what) = judge_accelerator(rest, images);
+                let (good, what) = result_of_accelerator(rest, images);
                 (good, format!("accelerator {}: {what}", accelerators - 1))
             }
             check::LIBRARY => {
@@ -110,7 +110,7 @@ fn report_host(
 
 /// What an accelerator is, and whether it executes one of the images, if there are any. Only libomptarget itself knows
 /// that of one whose architecture is unknown.
-fn judge_accelerator(answer: &str, images: &[Target]) -> (bool, String) {
+fn result_of_accelerator(answer: &str, images: &[Target]) -> (bool, String) {
     let (number, text) = answer.split_once(' ').unwrap_or((answer, ""));
     let target = Target::of_number(number.parse().unwrap_or(0));
     if images.is_empty() || images.iter().any(|&image| target.check(image).is_ok()) {

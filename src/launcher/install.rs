@@ -147,8 +147,8 @@ pub fn builds(prefix: &Path) -> Vec<Build> {
 }
 
 /// The build that the user asks for, or the one for the program's own MPI, or the first one that has
-/// a launcher.
-pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, any_launcher: bool) -> Result<Build> {
+/// a launcher. `asks_srun`: that is srun; it also is if there is no other.
+pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, asks_srun: bool) -> Result<Build> {
     let names = || builds.iter().map(|b| b.name.as_str()).collect::<Vec<_>>().join(", ");
     if builds.is_empty() {
         return Err(Error::new("no plugin and device executable are installed beside this launcher"));
@@ -161,10 +161,18 @@ pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, an
         }
         return Ok(build.clone());
     }
-    let fits = |b: &&Build| program.map_or_else(|| any_launcher || b.family.launcher().is_some(), |p| p == b.family);
-    builds.iter().find(fits).cloned().ok_or_else(|| match program {
+    let first = &builds[0];
+    let found = match program {
+        Some(program) => builds.iter().find(|b| b.family == program),
+        None if asks_srun => Some(first),
+        None => {
+            let own = builds.iter().find(|b| b.family.launcher().is_some());
+            own.or_else(|| programs::tool("srun").map(|_| first))
+        }
+    };
+    found.cloned().ok_or_else(|| match program {
         Some(program) => Error::new(format!("the program is linked with {program}; installed are: {}", names())),
-        None => Error::new(format!("no mpirun or mpiexec of {} was found: is it on the PATH?", builds[0].family)),
+        None => Error::new(format!("no mpirun or mpiexec of {} was found, nor srun: is it on the PATH?", first.family)),
     })
 }
 

@@ -95,7 +95,7 @@ impl Plan {
         let prefix = myself.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let builds = install::builds(prefix);
         let srun = options.launcher == Some(LauncherKind::Srun);
-        let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, options.dry_run || srun)?;
+        let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = own_mpi.is_some() && !options.info;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The launcher's command line. Its man page is made from this.
 
+use crate::base::settings::Backend;
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -117,15 +118,6 @@ pub enum Bind {
     Numa,
     /// A socket.
     Socket,
-}
-
-/// What executes target regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// The processors of the devices' nodes.
-    Cpu,
-    /// Accelerators of these nodes, through each node's own libomptarget.
-    Offload,
 }
 
 /// What starts processes.

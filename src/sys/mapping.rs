@@ -9,12 +9,20 @@ use std::io::{Error, Result};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// Maps exactly these addresses, where nothing may be mapped yet: a file shared, or private
+/// Reserves addresses that the system chooses.
+pub(crate) fn reserve(len: u64) -> Result<u64> {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, at any address.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_NONE, kind, -1, 0) };
+    if at == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(at as u64) }
+}
+
+/// Maps exactly these addresses, where nothing may be mapped yet: a file from an offset on, shared, or private
 /// memory without swap space reserved for it. If something is mapped there, the error is `EEXIST`.
-pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<&File>) -> Result<()> {
+pub(crate) fn map_at(at: u64, len: u64, protection: i32, file: Option<(&File, u64)>) -> Result<()> {
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let (kind, file) = file.map_or((private, -1), |file| (libc::MAP_SHARED, file.as_raw_fd()));
-    map(at, len, protection, (kind, file, 0))
+    let shared = |(file, offset): (&File, u64)| (libc::MAP_SHARED, file.as_raw_fd(), offset);
+    map(at, len, protection, file.map_or((private, -1, 0), shared))
 }
 
 /// Maps what a file has at these offsets to the same addresses, where nothing may be mapped yet. Writing makes copies.
@@ -170,13 +178,7 @@ impl Guarded {
     /// Maps the first `len` bytes of a file, whole pages. A fork of this process does not get them.
     pub(crate) fn new(file: &File, len: usize) -> Result<Guarded> {
         let guards = 2 * page_size() as usize;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, at any address.
-        let all = unsafe { libc::mmap(std::ptr::null_mut(), len + guards, libc::PROT_NONE, kind, -1, 0) };
-        if all == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
-        let guarded = Guarded { at: all as usize + guards / 2, len };
+        let guarded = Guarded { at: reserve((len + guards) as u64)? as usize + guards / 2, len };
         // SAFETY: it is the middle of what was mapped just now.
         unsafe { replace(guarded.at as u64, len as u64, (file, 0))? };
         // SAFETY: the same range; if this fails, a fork has it too.

@@ -6,7 +6,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result, retry_on_intr};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, wait, waitpid};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -201,6 +201,11 @@ pub(crate) fn handle(pid: i32) -> Option<Handle> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok().map(|file| Handle { pid, file })
 }
 
+/// Waits until the process of this handle has exited.
+pub(crate) fn wait_for_end(process: &Handle) {
+    let _ = retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], None));
+}
+
 /// True if the process of this handle has exited.
 pub(crate) fn has_ended(process: Option<&Handle>) -> bool {
     let Some(process) = process else { return false };
@@ -221,6 +226,12 @@ pub(crate) fn reap(child: i32, block: bool) -> Result<Option<i32>> {
     let child = Pid::from_raw(child.max(0)).ok_or(Errno::CHILD)?;
     let exited = retry_on_intr(|| waitpid(Some(child), options))?;
     Ok(exited.map(|(_, status)| status.as_raw()))
+}
+
+/// Reaps any child that has exited; returns its process id and its `waitpid` status.
+pub(crate) fn reap_any() -> Option<(i32, i32)> {
+    let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
+    Some((pid.as_raw_pid(), status.as_raw()))
 }
 
 /// Copies from another process, or by a thread's id from this one; returns how many bytes were

@@ -2,7 +2,7 @@
 //! The entry points of workers: the device executable starts workers here, and serves their rank.
 
 use super::packet::{PACKET_MAX, Packet};
-use super::rank::{self, Birth, Relay, Spares, Started};
+use super::rank::{self, Birth, Spares, Started, WorkerRank};
 use super::worker::{self, Worker};
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log};
@@ -27,8 +27,9 @@ fn start(settings: &Settings) -> Result<Option<Box<dyn Rank>>> {
     }
     die_with_parent();
     let workers = rank::start(settings.devices_per_rank, |birth| {
+        let board = birth.board;
         if let Err(Error::Text(text)) = work(birth, settings) {
-            log::error(format_args!("a worker process: {text}"));
+            log::error(format_args!("{}: {text}", board.device()));
         }
     })?;
     let spares = Spares { count: settings.spares, replay_log: settings.journal };
@@ -44,14 +45,15 @@ impl Rank for RankOfWorkers {
         let name = format!("rank {} on host {}", place.mpi.rank, place.me().host);
         let bytes = |worker| place.cores(worker).iter().flat_map(|core| core.to_le_bytes()).collect();
         let cores: Vec<Vec<u8>> = (0..count).map(bytes).collect();
+        workers.iter().enumerate().for_each(|(i, worker)| worker.board.introduce(place.number(i), place.mpi.rank));
         place.doorbells.expect(count);
         // The workers cut bulk data into pieces, so that the rank's link need not.
         let link = Link::new(Box::new(place.mpi), usize::MAX, place.doorbells, place.frames)?;
-        let mut relay = Relay::new(link, place.host, policy(crowded), name, workers, spares, fragment);
+        let mut rank = WorkerRank::new(link, place.host, policy(crowded), name, workers, spares, fragment);
         for (worker, cores) in cores.iter().enumerate() {
-            relay.begin(worker, &Packet::Begin { host, threads, crowded, fragment, doorbell, cores })?;
+            rank.begin(worker, &Packet::Begin { host, threads, crowded, fragment, doorbell, cores })?;
         }
-        relay.run()
+        rank.run()
     }
 }
 

@@ -20,7 +20,6 @@ use crate::link::backoff::BackoffPolicy;
 use crate::link::{Inbox, Link, Progress};
 use crate::mpi::pmi;
 use crate::sys::{process, tcp_liveness};
-use rustix::process::{WaitOptions, wait};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,13 +38,13 @@ pub(crate) struct Spares {
 }
 
 /// A rank with workers.
-pub(crate) struct Relay {
+pub(crate) struct WorkerRank {
     link: Arc<Link<Piece>>,
     inbox: Inbox<Piece>,
     host: usize,
     /// The host's process, if it is on this node.
     host_process: Option<process::Handle>,
-    pace: BackoffPolicy,
+    policy: BackoffPolicy,
     name: String,
     workers: Vec<WorkerProxy>,
     /// For one packet.
@@ -54,17 +53,17 @@ pub(crate) struct Relay {
     kills: Kills,
 }
 
-impl Relay {
+impl WorkerRank {
     /// Messages call the rank `name`. Its workers cut bulk data into pieces of `fragment` bytes.
     pub(crate) fn new(
         link: Link<Piece>,
         (host, host_process): (usize, Option<process::Handle>),
-        pace: BackoffPolicy,
+        policy: BackoffPolicy,
         name: String,
         workers: Vec<Started>,
         spares: Spares,
         fragment: u64,
-    ) -> Relay {
+    ) -> WorkerRank {
         let link = Arc::new(link);
         let several = workers.len() > 1;
         let terms = Terms { keeps: spares.count > 0, limit: spares.replay_log, host: host as u32, fragment };
@@ -74,7 +73,7 @@ impl Relay {
         };
         let workers = workers.into_iter().enumerate().map(proxy).collect();
         let (buffer, kills) = (vec![0; PACKET_MAX], Kills::so_far());
-        Relay { link, inbox: Inbox::default(), host, host_process, pace, name, workers, buffer, kills }
+        WorkerRank { link, inbox: Inbox::default(), host, host_process, policy, name, workers, buffer, kills }
     }
 
     /// Sends a worker its first packet; see [`WorkerProxy::begin`].
@@ -121,12 +120,12 @@ impl Relay {
 
     fn pass_on(&mut self, checks_liveness: bool) -> Result<()> {
         let link = self.link.clone();
-        let mut backoff = link.backoff(self.pace);
+        let mut backoff = link.backoff(self.policy);
         let mut checked = Instant::now();
         loop {
             if self.step()? {
                 // A new one: the doorbell becomes usable once all workers can ring it.
-                backoff = link.backoff(self.pace);
+                backoff = link.backoff(self.policy);
             } else if self.workers.iter().all(WorkerProxy::is_ended) && link.is_flushed() {
                 return Ok(());
             } else {
@@ -183,8 +182,7 @@ impl Relay {
             worker.check_snapshot(&mut self.kills)?;
         }
         loop {
-            let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Ok(()) };
-            let (pid, status) = (pid.as_raw_nonzero().get(), status.as_raw());
+            let Some((pid, status)) = process::reap_any() else { return Ok(()) };
             for worker in &mut self.workers {
                 if worker.is_process(pid, &mut self.buffer)? {
                     worker.on_exit(status, &mut self.kills, &mut self.buffer)?;

@@ -19,7 +19,7 @@ use crate::sys::process;
 use crate::wire::ROOM;
 use crate::wire::reply::{Failure, Reply};
 use rustc_hash::FxHashMap;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::Pid;
 use rustix::thread::set_name;
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read};
@@ -113,7 +113,7 @@ impl Checkpoint for Worker {
         let mut snapshots = self.snapshots.lock();
         // The rank has still to kill the last one, whose process id must not be reused before.
         if let Some(last) = snapshots.pop() {
-            snapshots.retain(|&pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)));
+            snapshots.retain(|&pid| process::reap(pid.as_raw_pid(), false) == Ok(None));
             snapshots.push(last);
         }
         snapshots.extend(Pid::from_raw(pid as i32));

@@ -22,6 +22,7 @@ use crate::base::{Error, Result};
 use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::shadow::Shadow;
+use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::{Checkpoint, Completion, Host, Output, Server};
 use crate::job::topology::hello_of_this_process;
 use crate::link::backoff::BackoffPolicy;
@@ -365,7 +366,7 @@ fn start_device(
     remote: bool,
 ) -> Result<Arc<dyn Served>> {
     let null = std::fs::File::options().write(true).open("/dev/null")?;
-    let host = Host::new(link, (HOST, None), pace, null, end_thread);
+    let host = Host::new(link, (HOST, None), pace, (CrashBoard::new()?, null), end_thread);
     if remote {
         serve(host, Shadow::new(&kernels()), checkpoint)
     } else {
@@ -385,7 +386,7 @@ mod workers {
     //! Ranks with workers.
 
     use super::*;
-    use crate::workers::rank::{Relay, Spares, Started, connect};
+    use crate::workers::rank::{Spares, Started, WorkerRank, connect};
     use crate::workers::worker::{Channel, Worker};
 
     /// A worker's end of its socket.
@@ -447,8 +448,15 @@ mod workers {
             servers.push(start_device(link, pace, Some(worker), case.is_remote(first + n))?);
         }
         let spares = Spares { count: 0, replay_log: 0 };
-        let relay =
-            Relay::new(link(case, end)?, (HOST, None), pace, "a rank".into(), started, spares, case.fragment as u64);
+        let relay = WorkerRank::new(
+            link(case, end)?,
+            (HOST, None),
+            pace,
+            "a rank".into(),
+            started,
+            spares,
+            case.fragment as u64,
+        );
         // A worker whose rank ends first would end this process.
         let workers = case.workers;
         let wait = move || {

@@ -362,7 +362,7 @@ Error synchronizeQueue(int32_t DeviceId, __tgt_async_info *AsyncInfo,
     Err = check(Library.sync_event(DeviceId, Event), What);
     Library.destroy_event(DeviceId, Event);
   }
-  // Gives an empty queue back, and tells what failed in it.
+  // Gives an empty queue back, and reports what failed in it.
   return joinErrors(std::move(Err),
                     isQueueDone(DeviceId, AsyncInfo).takeError());
 }

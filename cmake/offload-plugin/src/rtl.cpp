@@ -8,7 +8,7 @@
 // call on to libomptarget.rtl.mpi.so, which is loaded when a process turns out to
 // be part of an MPI job, and which has all the logic.
 //
-// The interface changes with every release: what differs is told by
+// The interface changes with every release: what differs is shown by
 // LLVM_VERSION_MAJOR, parameters that were added by the macros SINCE_NN.
 //
 //===----------------------------------------------------------------------===//
@@ -144,8 +144,8 @@ struct LibraryTy {
 
 LibraryTy Library;
 
-/// Turns the status of a call into an error. What failed, where and why was told
-/// on stderr by the library.
+/// Turns the status of a call into an error. The library has reported on stderr
+/// what failed, where and why.
 Error check(int32_t Status, const char *What) {
   if (Status == OFFLOAD_SUCCESS)
     return Plugin::success();
@@ -289,7 +289,7 @@ private:
 /// As for LLVM's host devices: how many threads there are is libomp's business.
 constexpr GV MPIGridValues = {1, 1, 1, 1, 1, 1, 1};
 
-/// What the library tells of a device.
+/// What the library reports about a device.
 struct PropertiesTy {
   void add(const char *Name, std::string Value) {
     Values[Name] = std::move(Value);
@@ -686,18 +686,18 @@ private:
   }
 
   template <typename InfoTy> Error obtainInfo(InfoTy &Info) {
-    auto Tell = [](void *To, const char *Name, const char *Value) {
+    auto Add = [](void *To, const char *Name, const char *Value) {
       static_cast<InfoTy *>(To)->add(Name, std::string(Value));
     };
-    return check(Library.mpi_device_info(DeviceId, Tell, &Info),
+    return check(Library.mpi_device_info(DeviceId, Add, &Info),
                  "asking for properties");
   }
 
 #if LLVM_VERSION_MAJOR >= 22
-  /// Adds what the Offload API asks for, by its keys, to what the library tells.
+  /// Adds what the Offload API asks for, by its keys, to what the library reports.
   void addKeys(InfoTreeNode &Info) {
-    PropertiesTy Told;
-    consumeError(obtainInfo(Told));
+    PropertiesTy Known;
+    consumeError(obtainInfo(Known));
     auto Add = [&](DeviceInfo Key, const char *Name, auto Value,
                    const char *Units = "") {
       Info.add(Name, Value, Units, Key);
@@ -709,17 +709,17 @@ private:
     };
     Add(DeviceInfo::NAME, "Device Name",
         "MPI device " + std::to_string(DeviceId) + " (rank " +
-            Told.text("Rank") + " on host " + Told.text("Host name") + ")");
-    Add(DeviceInfo::PRODUCT_NAME, "Product Name", Told.text("Processor"));
-    Add(DeviceInfo::VENDOR, "Vendor Name", Told.text("Processor vendor"));
+            Known.text("Rank") + " on host " + Known.text("Host name") + ")");
+    Add(DeviceInfo::PRODUCT_NAME, "Product Name", Known.text("Processor"));
+    Add(DeviceInfo::VENDOR, "Vendor Name", Known.text("Processor vendor"));
     Add(DeviceInfo::VENDOR_ID, "Vendor ID",
-        vendorId(Told.text("Processor vendor")));
+        vendorId(Known.text("Processor vendor")));
     Add(DeviceInfo::DRIVER_VERSION, "Driver Version",
-        "omptarget-mpi " + Told.text("Plugin version") + ", protocol " +
-            Told.text("Protocol version") + ", " + Told.text("MPI library"));
-    Add(DeviceInfo::NUM_COMPUTE_UNITS, "Compute Units", Told.number("Cores"));
+        "omptarget-mpi " + Known.text("Plugin version") + ", protocol " +
+            Known.text("Protocol version") + ", " + Known.text("MPI library"));
+    Add(DeviceInfo::NUM_COMPUTE_UNITS, "Compute Units", Known.number("Cores"));
     Add(DeviceInfo::MAX_CLOCK_FREQUENCY, "Max Clock Frequency",
-        Told.number("Clock frequency"), "MHz");
+        Known.number("Clock frequency"), "MHz");
     // Only root could read it, from the tables of the firmware.
     Add(DeviceInfo::MEMORY_CLOCK_RATE, "Memory Clock Rate", uint64_t(0), "MHz");
     Add(DeviceInfo::ADDRESS_BITS, "Address Bits", uint64_t(8 * sizeof(void *)),

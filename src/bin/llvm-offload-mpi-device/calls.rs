@@ -122,7 +122,7 @@ replace! {
     }
     fn select(n: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *mut libc::timeval) -> c_int {
         fetch_one(timeout);
-        [read, write, except].into_iter().for_each(|set| fetch(set, n.max(0) as usize / 8 + 8));
+        [read, write, except].into_iter().for_each(|set| fetch(set, (n.max(0) as usize).div_ceil(64) * 8));
     }
     fn epoll_ctl(queue: c_int, action: c_int, file: c_int, event: *mut libc::epoll_event) -> c_int { fetch_one(event); }
     fn epoll_wait(queue: c_int, events: *mut libc::epoll_event, n: c_int, timeout: c_int) -> c_int {

@@ -43,7 +43,7 @@ pub(super) enum Verdict {
 
 impl Hold {
     /// Decides about the next message.
-    pub(super) fn judge(&mut self, log: &ReplayLog, now: Instant) -> Verdict {
+    pub(super) fn decide(&mut self, log: &ReplayLog, now: Instant) -> Verdict {
         if !log.wants_checkpoint() {
             self.since = None;
             return Verdict::Pass;

@@ -23,7 +23,7 @@ pub(crate) use bulk_log::Asked;
 use hold::{Hold, Verdict};
 pub(crate) use messages::Terms;
 pub(crate) use replay_log::{Answer, ReplayLog};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 use std::io::{PipeWriter, Write};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -51,6 +51,8 @@ impl Snapshot {
 pub(crate) struct Checkpoints {
     pub(crate) log: ReplayLog,
     snapshot: Option<Snapshot>,
+    /// Earlier snapshots, which were killed and may not have ended yet.
+    killed: Vec<process::Handle>,
     /// Carries orders to the snapshots.
     wake: PipeWriter,
     hold: Hold,
@@ -67,6 +69,7 @@ impl Checkpoints {
         Checkpoints {
             log: ReplayLog::new(terms),
             snapshot: None,
+            killed: Vec::new(),
             wake,
             hold: Hold::default(),
             postponed: Vec::new(),
@@ -91,13 +94,20 @@ impl Checkpoints {
             self.hold.go_on(&self.log, now);
             return self.release(uplink);
         };
-        let handle = process::handle(pid.as_raw_pid());
-        if let Some(old) = self.snapshot.replace(Snapshot { pid, handle }) {
-            old.kill();
-        }
+        self.replace(pid);
         self.hold = Hold::default();
         self.log.checkpointed();
         self.postponed.drain(..).try_for_each(|(_, reply)| uplink.reply(&reply))
+    }
+
+    /// Takes a process for the snapshot, and kills the earlier one.
+    fn replace(&mut self, pid: Pid) {
+        let handle = process::handle(pid.as_raw_pid());
+        if let Some(old) = self.snapshot.replace(Snapshot { pid, handle }) {
+            old.kill();
+            self.killed.retain(|killed| !process::has_ended(Some(killed)));
+            self.killed.extend(old.handle);
+        }
     }
 
     /// Keeps a reply until the next checkpoint, unless none will come soon.
@@ -119,7 +129,7 @@ impl Checkpoints {
         if !self.log.wants_checkpoint() && !self.hold.is_held() {
             return Ok(false);
         }
-        let verdict = self.hold.judge(&self.log, Instant::now());
+        let verdict = self.hold.decide(&self.log, Instant::now());
         if matches!(verdict, Verdict::GoOn | Verdict::GiveUp) {
             self.release(uplink)?;
         }
@@ -153,6 +163,8 @@ impl Checkpoints {
     /// Orders the snapshot to start a worker of this generation; false if there is no snapshot.
     pub(crate) fn wake(&mut self, generation: u32) -> bool {
         let Some(Snapshot { pid, .. }) = self.snapshot else { return false };
+        // They read from the same pipe, and one that has not noticed yet that it was killed would take the order.
+        self.killed.drain(..).for_each(|killed| process::wait_for_end(&killed));
         self.wake.write_all(&wake_order(pid.as_raw_pid(), generation)).is_ok()
     }
 
@@ -167,7 +179,7 @@ impl Checkpoints {
     pub(crate) fn end(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.kill();
-            let _ = waitpid(Some(snapshot.pid), WaitOptions::empty());
+            let _ = process::reap(snapshot.pid.as_raw_pid(), true);
         }
     }
 

@@ -11,6 +11,10 @@
 //
 // RUN: %clang -fopenmp-version=51 %s -o %t
 // RUN: %run2 %t
+//
+// Functions that follow each other without a gap.
+// RUN: %clang -fopenmp-version=51 -Os %s -o %t-small
+// RUN: %run2 %t-small
 
 #include "offload.h"
 

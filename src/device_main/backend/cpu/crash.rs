@@ -7,6 +7,7 @@
 //! thread. The supervisor reports what no handler sees.
 
 use super::stack;
+use super::thunks::{Called, THUNKS};
 use super::unified::{self, Access};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
@@ -41,6 +42,8 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static FIRST: First = First(UnsafeCell::new(None));
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 static FAULTED: AtomicBool = AtomicBool::new(false);
+/// The fault was reported.
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
 struct First(UnsafeCell<Option<Record>>);
 
@@ -144,8 +147,9 @@ pub(crate) fn leave(slot: usize) {
 pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
-    if let Some(slot) = (0..THREADS).find(|&slot| kernel_of(slot) > LAST_CODE && ran(slot) > longest) {
-        claim(slot, false, || Cause::Timeout(limit));
+    let mut kernels = (0..THREADS).map(|slot| (slot, kernel_of(slot)));
+    if let Some(late) = kernels.find(|&(slot, kernel)| kernel > LAST_CODE && ran(slot) > longest) {
+        claim(late, false, || Cause::Timeout(limit));
     }
 }
 
@@ -257,8 +261,21 @@ fn uncaught(exception: &CStr) -> String {
 
 /// The fault was reported: cancels the last resort.
 pub(crate) fn reported() {
+    REPORTED.store(true, Ordering::SeqCst);
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(0) };
+}
+
+/// A thread waits for the program, which may take long: as long as it does, the last resort is not needed.
+pub(crate) fn put_off_last_resort() {
+    if FAULTED.load(Ordering::Relaxed) && !REPORTED.load(Ordering::SeqCst) {
+        // SAFETY: as above.
+        unsafe { libc::alarm(LAST_RESORT) };
+        if REPORTED.load(Ordering::SeqCst) {
+            // Another thread has just cancelled it.
+            reported();
+        }
+    }
 }
 
 /// The device exits by itself: from now on a call of `exit` is not a fault.
@@ -269,11 +286,11 @@ pub(crate) fn ending() {
 }
 
 /// Writes down the first fault, and only that.
-fn claim(slot: usize, in_team: bool, cause: impl FnOnce() -> Cause) {
+fn claim((slot, kernel): (usize, u64), in_team: bool, cause: impl FnOnce() -> Cause) {
     if CLAIMED.swap(true, Ordering::AcqRel) {
         return;
     }
-    let record = Record { cause: cause(), slot, kernel: kernel_of(slot), in_team };
+    let record = Record { cause: cause(), slot, kernel, in_team };
     // SAFETY: `CLAIMED` lets only one thread come here, and others read only after `FAULTED` is set.
     unsafe { *FIRST.0.get() = Some(record) };
     FAULTED.store(true, Ordering::Release);
@@ -298,7 +315,7 @@ fn slot_of_kernel() -> Option<(usize, bool)> {
 /// Notes a fault of the calling thread and parks it forever; returns if no kernel of this process caused it.
 fn note(cause: impl FnOnce() -> Cause) {
     let Some((slot, in_team)) = slot_of_kernel() else { return };
-    claim(slot, in_team, cause);
+    claim((slot, kernel_of(slot)), in_team, cause);
     loop {
         // SAFETY: pause is safe in a signal handler.
         unsafe { libc::pause() };
@@ -311,11 +328,19 @@ pub(super) fn note_call(function: &'static str, at: u64, why: &'static str) {
     note(|| Cause::Call(function, at, why));
 }
 
-extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes valid records; address and sender are plain numbers.
     let (code, address, sender) = unsafe { ((*info).si_code, (*info).si_addr() as u64, (*info).si_pid()) };
     // SAFETY: as above.
     let (top, access) = unsafe { registers(context.cast()) };
+    // SAFETY: as above.
+    let (number, code, address, access) = match unsafe { called_at_trap(context.cast()) } {
+        // SAFETY: as above; the called function is there.
+        Some((_, Called::Function(to))) => return unsafe { continue_at(context.cast(), to) },
+        // As if nothing were there.
+        Some((at, Called::Other)) => (libc::SIGSEGV, SEGV_MAPERR, at, Access::Call),
+        None => (raised, code, address, access),
+    };
     // What was fetched can be read and written, unless the region itself has changed that; it can't be executed.
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
@@ -337,9 +362,9 @@ extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, context: *mut
     // Not a kernel's fault but the device's: the device dies of it, which the supervisor reports.
     // SAFETY: signal and raise are safe in a signal handler; returning repeats the fault.
     unsafe {
-        libc::signal(number, libc::SIG_DFL);
-        if code <= 0 || number == libc::SIGTRAP {
-            libc::raise(number);
+        libc::signal(raised, libc::SIG_DFL);
+        if code <= 0 || raised == libc::SIGTRAP {
+            libc::raise(raised);
         }
     }
 }
@@ -358,6 +383,22 @@ unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
         _ => Access::Read,
     };
     (registers[libc::REG_RSP as usize] as u64, access)
+}
+
+/// The address of the trap that the thread has got to, and what it called there, if that is one of [`THUNKS`], given a
+/// signal handler's context. No thread has their lock that executes code there.
+#[cfg(target_arch = "x86_64")]
+unsafe fn called_at_trap(context: *const libc::ucontext_t) -> Option<(u64, Called)> {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    // Exception 3: a breakpoint, which the thread has passed.
+    let at = registers[libc::REG_RIP as usize].wrapping_sub(1) as u64;
+    if registers[libc::REG_TRAPNO as usize] == 3 { Some((at, THUNKS.lock().called(at)?)) } else { None }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn called_at_trap(_: *const libc::ucontext_t) -> Option<(u64, Called)> {
+    None
 }
 
 /// Lets the code that a signal has interrupted go on at another address, given the handler's context.
@@ -441,7 +482,7 @@ unsafe extern "C" fn on_terminate() {
 pub(crate) fn start_anew() {
     PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
     if let Some(board) = board() {
-        (0..THREADS).for_each(|slot| board.kernel(slot).store(0, Ordering::Relaxed));
+        board.start_anew();
     }
 }
 

@@ -175,7 +175,7 @@ fn load_address(library: &Library) -> Result<u64> {
     // SAFETY: the handle is open, and this request takes a pointer to a pointer.
     let rc = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
     if rc != 0 || map.is_null() {
-        return Err(Error::new("dlinfo can't tell where an image was loaded"));
+        return Err(Error::new("dlinfo does not say where an image was loaded"));
     }
     // SAFETY: the loader's record lives as long as the library is open.
     Ok(unsafe { (*map).addr })
@@ -270,11 +270,5 @@ impl Image {
 pub(crate) fn reserve(size: u64, moves: usize) -> Vec<(*mut c_void, usize)> {
     let n = moves.min(MAX_SKIPS);
     let sizes = std::iter::repeat_n(size as usize, HOLES << n).chain([FIRST_SKIP << n]);
-    let take = |len| {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping where the kernel chooses, without memory.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
-        (at != libc::MAP_FAILED).then_some((at, len))
-    };
-    sizes.filter_map(take).collect()
+    sizes.filter_map(|len| Some((mapping::reserve(len as u64).ok()? as *mut c_void, len))).collect()
 }

@@ -14,7 +14,6 @@ mod thunks;
 mod unified;
 
 use super::{Backend, Exchange, Fault, Launch, Target};
-use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, name};
 use crate::device_main::crash_board::CrashBoard;
@@ -26,7 +25,7 @@ use memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use thunks::Thunks;
+use thunks::THUNKS;
 use unified::Unified;
 
 pub(crate) struct Cpu {
@@ -34,15 +33,14 @@ pub(crate) struct Cpu {
     /// By number. Locked for writing while names are added to the board, so that these calls do not overlap.
     images: Arc<RwLock<BTreeMap<u32, Image>>>,
     unified: Arc<Unified>,
-    thunks: Mutex<Thunks, { order::LEAF }>,
     /// Gets the names of kernels, for the supervisor.
     board: &'static CrashBoard,
 }
 
 impl Cpu {
     pub fn new(board: &'static CrashBoard) -> Cpu {
-        let (memory, images, unified, thunks) = Default::default();
-        Cpu { memory, images, unified, thunks, board }
+        let (memory, images, unified) = Default::default();
+        Cpu { memory, images, unified, board }
     }
 
     /// A backend with functions of this process as kernels.
@@ -176,7 +174,7 @@ impl Backend for Cpu {
         self.memory.read(pointer, size_of::<u64>(), &mut to)?;
         let to = to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
         match self.images.read().values().find(|image| image.span().contains(&to)) {
-            Some(image) if image.has_code(to) => self.thunks.lock().set(from, to),
+            Some(image) if image.has_code(to) => THUNKS.lock().set(from, to),
             // LLVM 22 also passes entries of virtual function tables, which are not code and need nothing.
             Some(_) => Ok(()),
             None => Err(Error::new(format!("an indirect function at {to:#x} is in no image"))),

@@ -2,6 +2,7 @@
 //! Unit tests of `src/device_main/asker.rs`, with a program that is a list of answers.
 
 use super::*;
+use crate::device_main::crash_board::CrashBoard;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
 use crate::link::{Inbox, Link, Transport};
@@ -94,7 +95,7 @@ impl Device {
         let link = Link::new(end, usize::MAX, Doorbells::new(None, Vec::new(), 0), vec![usize::MAX; 2]).unwrap();
         let quit: fn(i32) -> ! = |code| panic!("quit with {code}");
         let null = File::options().write(true).open("/dev/null").unwrap();
-        let host = Host::new(link, (HOST, None), BackoffPolicy::ALONE, null, quit);
+        let host = Host::new(link, (HOST, None), BackoffPolicy::ALONE, (CrashBoard::new().unwrap(), null), quit);
         Device { host, wire, answers: Answers::default(), staging: Staging::default() }
     }
 

@@ -29,6 +29,7 @@ fn devices_are_placed() {
 #[test]
 fn a_host_is_known_without_its_domain() {
     assert!(is_same("n1", "n1.cluster") && is_same("10.0.0.1", "10.0.0.1"));
+    assert!(!is_same("n1.east", "n1.west") && !is_same("n1", "n12.east"));
     assert!(!is_same("n1", "n2") && !is_same("10.0.0.1", "10.0.0.2"));
 }
 

@@ -233,14 +233,14 @@ fn nothing_is_held_back_for_a_long_region() {
     let at = |ms| begin + Duration::from_millis(ms);
     push(&mut log, 1, WAIT);
     log.message_sent(at(0));
-    assert_eq!(hold.judge(&log, at(50)), Verdict::Wait, "it may be a short one");
-    assert_eq!(hold.judge(&log, at(101)), Verdict::GoOn);
-    assert!((102..100_000).all(|ms| hold.judge(&log, at(ms)) != Verdict::Wait));
+    assert_eq!(hold.decide(&log, at(50)), Verdict::Wait, "it may be a short one");
+    assert_eq!(hold.decide(&log, at(101)), Verdict::GoOn);
+    assert!((102..100_000).all(|ms| hold.decide(&log, at(ms)) != Verdict::Wait));
     // Short regions that overlap: holding them back soon makes a pause.
     log.answer(1, b"");
     push(&mut log, 2, WAIT);
     log.message_sent(at(400_000));
-    assert_eq!(hold.judge(&log, at(400_001)), Verdict::Wait);
+    assert_eq!(hold.decide(&log, at(400_001)), Verdict::Wait);
 }
 
 /// A message of the model: how many bytes it receives and sends.
@@ -320,7 +320,7 @@ impl Model {
             self.checkpoint();
         }
         while self.log.messages.next().is_some() {
-            let verdict = self.hold.judge(&self.log, self.now);
+            let verdict = self.hold.decide(&self.log, self.now);
             if matches!(verdict, Verdict::GoOn | Verdict::GiveUp) {
                 self.release();
             }
@@ -515,4 +515,24 @@ proptest! {
         prop_assert!(!model.answered.contains_key(&1) && model.log.gave_up() == keeps);
         prop_assert!(model.log.held() <= 20_000);
     }
+}
+
+/// A process that sleeps.
+fn sleeper() -> std::process::Child {
+    std::process::Command::new("sleep").arg("60").spawn().unwrap()
+}
+
+#[test]
+fn only_the_last_snapshot_can_take_an_order() {
+    let (read, wake) = std::io::pipe().unwrap();
+    let mut checkpoints = Checkpoints::new(Terms { keeps: true, limit: LIMIT, host: HOST, fragment: FRAGMENT }, wake);
+    let mut processes: Vec<_> = (0..3).map(|_| sleeper()).collect();
+    for process in &processes {
+        checkpoints.replace(Pid::from_child(process));
+    }
+    assert!(checkpoints.wake(1));
+    let ended: Vec<_> = processes.iter_mut().map(|process| process.try_wait().unwrap().is_some()).collect();
+    assert_eq!(ended, [true, true, false]);
+    checkpoints.end();
+    drop(read);
 }
