@@ -6,7 +6,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result, retry_on_intr};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, wait, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -202,6 +202,7 @@ pub(crate) fn handle(pid: i32) -> Option<Handle> {
 }
 
 /// Waits until the process of this handle has exited.
+#[cfg(feature = "workers")]
 pub(crate) fn wait_for_end(process: &Handle) {
     let _ = retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], None));
 }
@@ -229,8 +230,9 @@ pub(crate) fn reap(child: i32, block: bool) -> Result<Option<i32>> {
 }
 
 /// Reaps any child that has exited; returns its process id and its `waitpid` status.
+#[cfg(feature = "workers")]
 pub(crate) fn reap_any() -> Option<(i32, i32)> {
-    let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
+    let (pid, status) = rustix::process::wait(WaitOptions::NOHANG).ok()??;
     Some((pid.as_raw_pid(), status.as_raw()))
 }
 
