@@ -95,6 +95,8 @@ pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
 pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);
 /// Pieces of changed memory that are under way at once.
 pub const MEMORY_AHEAD: usize = limit(16, 1);
+/// Ranges of the program's memory that a device asks for at once.
+pub const MEMORY_ASKED: usize = limit(64, 2);
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.

@@ -3,16 +3,16 @@
 //! bulk data: a message of 28 KiB costs the processor 100 µs over TCP.
 
 use super::completion::Completion;
-use super::home::{Function, Piece};
+use super::home::{Function, Piece, Wanted};
 use super::host::Host;
 use super::staging::Staging;
-use crate::base::limits::MEMORY_AHEAD;
+use crate::base::limits::{MEMORY_AHEAD, MEMORY_ASKED};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
 use crate::mpi::TAG_MEMORY;
 use crate::wire::command::SharedFile;
-use crate::wire::reply::{self, Digests, Known};
+use crate::wire::reply::{self, Digests};
 use crate::wire::{BLOCK, memory_piece};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -116,27 +116,30 @@ impl Asker<'_> {
     }
 
     /// See [`super::home::Home::fetch`].
-    pub fn fetch(
-        &self,
-        at: u64,
-        len: u64,
-        known: Known<'_>,
-        piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.send(|message| reply::fetch(message, at, len, known));
+    pub fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
         let mut pieces: VecDeque<Incoming> = VecDeque::new();
-        let (mut result, mut is_last) = (Ok(()), false);
-        while !is_last || !pieces.is_empty() {
+        let (mut result, mut refused) = (Ok(()), Ok(()));
+        let (mut rest, mut unanswered) = (ranges.iter(), 0usize);
+        loop {
+            while unanswered < MEMORY_ASKED
+                && let Some((Range { start, end }, known)) = rest.next()
+            {
+                self.send(|message| reply::fetch(message, *start, end - start, *known));
+                unanswered += 1;
+            }
+            if unanswered == 0 && pieces.is_empty() {
+                return result.and(refused);
+            }
             match self.wait() {
                 Answer::Pages { at, same, bytes, more } => {
                     pieces.push_back(Incoming { at, same, bytes: Some(bytes), is_staged: false });
-                    is_last = !more;
+                    unanswered = unanswered.saturating_sub(usize::from(!more));
                 }
                 Answer::PagesAside { at, same, len, more } => {
                     let piece = Incoming { at, same, bytes: None, is_staged: true };
                     self.receive(piece.behind(), len);
                     pieces.push_back(piece);
-                    is_last = !more;
+                    unanswered = unanswered.saturating_sub(usize::from(!more));
                 }
                 Answer::Arrived { at: arrived, bytes } => {
                     let bytes = bytes.unwrap_or_else(|e| {
@@ -150,8 +153,8 @@ impl Asker<'_> {
                 }
                 // The bulk data that is under way still arrives: no later request may take it for its own.
                 other => {
-                    result = result.and(Err(other.error()));
-                    is_last = true;
+                    refused = Err(other.error());
+                    unanswered = unanswered.saturating_sub(1);
                 }
             }
             while pieces.front().is_some_and(|piece| piece.bytes.is_some())
@@ -165,7 +168,6 @@ impl Asker<'_> {
                 }
             }
         }
-        result
     }
 
     /// Receives bulk data of the program's memory at an address.

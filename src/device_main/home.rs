@@ -11,9 +11,10 @@ pub(crate) trait Home: Send + Sync {
     /// The program's process, if it is on this node.
     fn process(&self) -> Option<i32>;
 
-    /// Reads the program's memory from the page at `at` on, `len` bytes or as many as there are, and passes them on in
-    /// pieces that follow each other. What this process has already, `known`, only counts if it is still so.
-    fn fetch(&self, at: u64, len: u64, known: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
+    /// Reads ranges of whole pages of the program's memory, or what there is from their starts on, and passes them on in
+    /// pieces, of each range in order. What this process has already only counts if it is still so. If there is nothing of a
+    /// range, that is an error, but not for the others.
+    fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 
     /// The program's function at this address.
     fn function(&self, at: u64) -> Result<Function>;
@@ -29,6 +30,9 @@ pub(crate) trait Home: Send + Sync {
     /// has not taken over, because it needs their old bytes too.
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>>;
 }
+
+/// A range of the program's memory, and what this process has of it.
+pub(crate) type Wanted<'a> = (Range<u64>, Known<'a>);
 
 /// A piece of the program's memory from the page at `at` on: `same` bytes as this process has them, then `bytes`.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use super::asker::{Answer, Answers, Asker};
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
-use super::home::{Function, Home, Piece};
+use super::home::{Function, Home, Piece, Wanted};
 use super::host::Host;
 use super::interpreter::Interpreter;
 use super::loader::Loader;
@@ -29,7 +29,7 @@ use crate::link::{Inbox, Progress};
 use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
 use crate::wire::command::{Command, Commands, SharedFile};
-use crate::wire::reply::{self, Known};
+use crate::wire::reply;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -294,8 +294,8 @@ impl<B: Backend> Home for Server<B> {
         self.parts.host.process()
     }
 
-    fn fetch(&self, at: u64, len: u64, known: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
-        self.asker(&|| self.drive_only()).fetch(at, len, known, piece)
+    fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+        self.asker(&|| self.drive_only()).fetch(ranges, piece)
     }
 
     fn function(&self, at: u64) -> Result<Function> {

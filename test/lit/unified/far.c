@@ -12,14 +12,14 @@
 // RUN: FileCheck %s --input-file %t.err --check-prefix=STATS
 //
 // CHECK:      first: {{[0-9]+}} out ({{[67][0-9]{4} bytes}}), {{.*}} {{[1-9]}} bulk
-// CHECK-NEXT: again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}} 0 bulk
+// CHECK-NEXT: again: 2 out ({{[0-9]+ bytes}}), {{.*}} 0 bulk
 // CHECK-NEXT: one byte: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}} 0 bulk
-// CHECK-NEXT: mapped again: {{[0-9]+}} out ({{[67][0-9]{4} bytes}}), {{.*}} {{[1-9]}} bulk
-// CHECK-NEXT: the same data mapped again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
+// CHECK-NEXT: mapped again: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}} {{[1-9]}} bulk
+// CHECK-NEXT: the same data mapped again: 2 out ({{[0-9]+ bytes}}), {{.*}} 0 bulk
 // CHECK-NEXT: changed by another device: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
-// CHECK-NEXT: changed by this device: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
+// CHECK-NEXT: changed by this device: 2 out ({{[0-9]+ bytes}}), {{.*}}
 // CHECK-NEXT: a region beside one: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
-// CHECK-NEXT: after both: {{[0-9]+}} out ({{[0-9]{3} bytes}}), {{.*}}
+// CHECK-NEXT: after both: 2 out ({{[0-9]+ bytes}}), {{.*}}
 // CHECK-NEXT: changed while a region ran: {{[0-9]+}} out ({{6[0-9]{4} bytes}}), {{.*}}
 //
 // CHECK-NEXT: written: {{[0-9]+}} out ({{[0-9]+ bytes}}), {{[0-9]+}} back ({{[1-9][0-9]{5} bytes}}), 4 bulk

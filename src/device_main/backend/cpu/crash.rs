@@ -346,7 +346,7 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
     if number == libc::SIGSEGV
         && may_be_fetched
         && let Some((slot, _)) = slot_of_kernel()
-        && let Some(on) = unified::resolve(address, access, slot)
+        && let Some(on) = unified::resolve(address, access, (slot, kernel_of(slot)))
     {
         if access == Access::Call {
             // SAFETY: as above; the called function is there.

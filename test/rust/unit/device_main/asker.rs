@@ -7,6 +7,7 @@ use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
 use crate::link::{Inbox, Link, Transport};
 use crate::mpi::{Received, Request};
+use crate::wire::reply::Known;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Device {
             pieces.push((at, same, bytes.len(), bytes.first().copied()));
             Ok(())
         };
-        let result = self.ask(answers, |asker| asker.fetch(AT, 1 << 20, Known(&[]), &mut piece));
+        let result = self.ask(answers, |asker| asker.fetch(&[(AT..AT + (1 << 20), Known(&[]))], &mut piece));
         (pieces, result)
     }
 
@@ -186,7 +187,7 @@ fn an_answer_that_fails_is_taken_to_its_end() {
         device.send_bulk([vec![1; len]]);
         let (pieces, result) = device.fetch([aside(AT, 0, len, true), last]);
         assert!(result.unwrap_err().to_string().contains(why));
-        assert!(pieces.is_empty() && device.wire.lock().to_device.is_empty());
+        assert!(pieces.len() == 1 && device.wire.lock().to_device.is_empty());
     }
     let (pieces, result) = device.fetch([pages(AT, 5, false)]);
     result.unwrap();
@@ -199,9 +200,34 @@ fn an_answer_that_fails_is_taken_to_its_end() {
         Err(Error::new("no room"))
     };
     let answers = [pages(AT, 1, true), aside(AT + PAGE, 0, len, false)];
-    let result = device.ask(answers, |asker| asker.fetch(AT, 2 * PAGE, Known(&[]), &mut piece));
+    let result = device.ask(answers, |asker| asker.fetch(&[(AT..AT + 2 * PAGE, Known(&[]))], &mut piece));
     assert!(result.unwrap_err().to_string().contains("no room"));
     assert_eq!((calls, device.wire.lock().to_device.len()), (1, 0));
+}
+
+#[test]
+fn ranges_that_are_asked_for_at_once_are_answered_in_turn() {
+    let device = Device::new();
+    let len = PAGE as usize;
+    let behind = |n: u64| AT + n * (1 << 20);
+    device.send_bulk([vec![2; len]]);
+    // More than may be under way. The program has nothing of the second one.
+    let ranges: Vec<_> = (0..MEMORY_ASKED as u64 + 3).map(|n| (behind(n)..behind(n) + PAGE, Known(&[]))).collect();
+    let answers = (0..ranges.len() as u64).map(|n| match n {
+        0 => aside(behind(n), 0, len, false),
+        1 => Answer::Refused("gone".into()),
+        n => pages(behind(n), n as u8, false),
+    });
+    let mut got = Vec::new();
+    let result = device.ask(answers, |asker| {
+        asker.fetch(&ranges, &mut |Piece { at, .. }| {
+            got.push(at);
+            Ok(())
+        })
+    });
+    assert!(result.unwrap_err().to_string().contains("gone"));
+    let expected: Vec<_> = ranges.iter().map(|(range, _)| range.start).filter(|&at| at != behind(1)).collect();
+    assert_eq!((got, device.wire.lock().messages), (expected, ranges.len()));
 }
 
 #[test]

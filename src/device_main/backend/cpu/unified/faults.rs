@@ -35,6 +35,7 @@ pub(super) struct Fault {
     pub access: Access,
     /// The slot of the kernel that the thread belongs to.
     pub slot: usize,
+    pub kernel: u64,
     result: AtomicU64,
     state: AtomicU32,
     next: AtomicPtr<Fault>,
@@ -59,12 +60,12 @@ pub(in super::super) fn is_of_program(address: u64) -> bool {
 
 /// Resolves a fault of the calling thread, if that is possible: returns where the instruction, or the call, goes on.
 /// Async-signal-safe.
-pub(in super::super) fn resolve(address: u64, access: Access, slot: usize) -> Option<u64> {
+pub(in super::super) fn resolve(address: u64, access: Access, (slot, kernel): (usize, u64)) -> Option<u64> {
     if !is_of_program(address) {
         return None;
     }
     let (result, state) = (AtomicU64::new(0), AtomicU32::new(OPEN));
-    let fault = Fault { address, access, slot, result, state, next: AtomicPtr::default() };
+    let fault = Fault { address, access, slot, kernel, result, state, next: AtomicPtr::default() };
     let this = ptr::from_ref(&fault).cast_mut();
     let mut last = LAST.load(Ordering::Relaxed);
     loop {

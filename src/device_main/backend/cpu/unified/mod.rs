@@ -16,6 +16,7 @@ mod record;
 mod source;
 mod store;
 mod streamed;
+mod together;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
@@ -164,7 +165,7 @@ impl Unified {
             none => none.insert(Pages::new(home)?),
         };
         self.is_used.store(true, Ordering::SeqCst);
-        self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.address)?);
+        self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.kernel, fault.address)?);
         Ok(fault.address)
     }
 }

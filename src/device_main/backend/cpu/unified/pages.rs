@@ -13,6 +13,7 @@ use super::ranges::Ranges;
 use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
+use super::together::Together;
 use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
@@ -41,6 +42,7 @@ pub(super) struct Pages {
     /// What `fetched` has from earlier regions, if the program is on another node.
     kept: Kept,
     ahead: Ahead,
+    together: Together,
 }
 
 /// Bytes of the program's memory that a kernel waited for.
@@ -55,29 +57,65 @@ impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, kept, ahead) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead })
+        let (mapped, kept, ahead, together) = Default::default();
+        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together })
     }
 
-    /// Fetches the page of an address, and others with it, unless it is there.
-    pub fn fetch(&mut self, home: &dyn Home, address: u64) -> Result<Amount> {
+    /// Fetches the page of an address that a kernel uses, and others with it, unless it is there.
+    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64) -> Result<Amount> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
             // Another thread has waited for it.
             let is_there = mapping::is_mapped(&(page..page + PAGE));
             return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
         }
+        let early = if self.source.is_near() { Amount::default() } else { self.fetch_together(home, kernel, page)? };
         let (range, before) = self.ahead.around(page, self.source.is_near());
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
-        let wanted = self.mapped.gap(page, &range);
-        let (got, amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
+        let mut wanted = self.mapped.gap(page, &range);
+        if let Some(ready) = self.together.ready.around(page) {
+            wanted = wanted.start.max(ready.start)..wanted.end.min(ready.end);
+        }
+        let (got, mut amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
             Ok(got) if got.0.range.contains(&page) => got,
             // The program has nothing somewhere before the page.
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written, is_other)?,
             other => other?,
         };
         self.ahead.note(page, got);
+        amount.fetched += early.fetched;
+        amount.unchanged += early.unchanged;
+        Ok(amount)
+    }
+
+    /// Has in the store, as the program has it now, what the kernel has used when it ran last.
+    fn fetch_together(&mut self, home: &dyn Home, kernel: u64, page: u64) -> Result<Amount> {
+        let mut amount = Amount::default();
+        let ranges = self.together.begin(kernel, page);
+        if ranges.is_empty() {
+            return Ok(amount);
+        }
+        let mut known = Vec::new();
+        for range in &ranges {
+            self.fetched.note(range);
+            known.push(KnownParts::of(&self.fetched, self.kept.within(range), false)?);
+        }
+        let wanted: Vec<_> = ranges.iter().cloned().zip(known.iter().map(KnownParts::list)).collect();
+        let (fetched, ready) = (&self.fetched, &mut self.together.ready);
+        // What does not come, the kernel asks for when it uses it, and then learns why.
+        let _ = home.fetch(&wanted, &mut |Piece { at, same, bytes }| {
+            let same_end = at.saturating_add(same);
+            let end = same_end.saturating_add(bytes.len() as u64);
+            let place = ranges.partition_point(|range| range.start <= at).checked_sub(1);
+            if !place.is_some_and(|i| end <= ranges[i].end && known[i].covers(&(at..same_end))) {
+                return Err(Error::new("the program sends other memory than this device has asked for"));
+            }
+            amount.add(same, bytes);
+            fetched.write(same_end, bytes)?;
+            ready.insert(at..end);
+            Ok(())
+        });
         Ok(amount)
     }
 
@@ -111,6 +149,10 @@ impl Pages {
         mut own: Option<&mut [u8]>,
         is_other: bool,
     ) -> Result<(Before, Amount)> {
+        if self.together.ready.covers(range) {
+            own.map_or(Ok(()), |own| self.fetched.read(range.start, own))?;
+            return Ok((Before { range: range.clone(), is_other: false }, Amount::default()));
+        }
         self.fetched.note(range);
         if let Some(end) = self.source.copy(range.clone(), own.as_deref_mut(), self.fetched.file()) {
             let amount = Amount { fetched: end - range.start, unchanged: 0 };
@@ -231,6 +273,7 @@ impl Pages {
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<Amount> {
+        self.together.ready.clear();
         let mut amount = Amount::default();
         for mut rest in self.mapped.iter().flat_map(steps).collect::<Vec<_>>() {
             check_mapped(&rest)?;
@@ -296,6 +339,7 @@ impl Pages {
         if self.source.is_near() {
             self.fetched.trim();
         } else {
+            self.together.end(&self.mapped);
             self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
         }
         self.mapped.clear();

@@ -56,7 +56,7 @@ impl Source {
             }
         }
         let mut end = range.start;
-        home.fetch(range.start, range.end - range.start, known.list(), &mut |got| {
+        home.fetch(&[(range.clone(), known.list())], &mut |got| {
             let same_end = got.at.saturating_add(got.same);
             let got_end = same_end.saturating_add(got.bytes.len() as u64);
             if got.at != end || got_end > range.end || !known.covers(&(end..same_end)) {

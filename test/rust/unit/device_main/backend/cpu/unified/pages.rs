@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::base::sync::Mutex;
-use crate::device_main::home::Function;
+use crate::device_main::home::{Function, Wanted};
 use crate::wire::BLOCK;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::{Known, Reply, begin_changed};
@@ -13,11 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
 
 const SEQ: u64 = 17;
+const KERNEL: u64 = 1;
 
 /// A program. Some of its pages may be unmapped.
 struct Program {
     base: u64,
     pages: Mutex<Vec<Option<[u8; PAGE as usize]>>>,
+    /// How often it was asked.
+    trips: AtomicU64,
     /// Ranges that were asked for.
     fetched: Mutex<Vec<Range<u64>>>,
     /// How many pages were sent, because the device did not have them.
@@ -38,8 +41,8 @@ impl Program {
         // With room between them, so that no piece of one reaches another one.
         let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
         let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
-        let (fetched, sent, known, whole, takes_no_range, conflicts) = Default::default();
-        Program { base, pages, fetched, sent, known, whole, takes_no_range, conflicts }
+        let (trips, fetched, sent, known, whole, takes_no_range, conflicts) = Default::default();
+        Program { base, pages, trips, fetched, sent, known, whole, takes_no_range, conflicts }
     }
 
     fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
@@ -71,18 +74,14 @@ impl Program {
     }
 }
 
-impl Home for Program {
-    fn process(&self) -> Option<i32> {
-        None
-    }
-
-    fn fetch(
+impl Program {
+    fn send(
         &self,
-        at: u64,
-        len: u64,
+        &Range { start: at, end }: &Range<u64>,
         mut known: Known<'_>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<()> {
+        let len = end - at;
         assert!(at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0, "{at:#x}, {len:#x}");
         self.fetched.lock().push(at..at + len);
         let first = at.checked_sub(self.base).ok_or_else(|| Error::new("nothing"))? / PAGE;
@@ -113,6 +112,18 @@ impl Home for Program {
             n += same + others;
         }
         Ok(())
+    }
+}
+
+impl Home for Program {
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+        self.trips.fetch_add(1, Ordering::Relaxed);
+        let sent = ranges.iter().map(|(range, known)| self.send(range, *known, piece));
+        sent.fold(Ok(()), Result::and)
     }
 
     fn function(&self, _: u64) -> Result<Function> {
@@ -165,6 +176,7 @@ impl Home for Program {
 struct Device<'a> {
     program: &'a Program,
     pages: Pages,
+    kernel: u64,
 }
 
 impl<'a> Device<'a> {
@@ -172,11 +184,11 @@ impl<'a> Device<'a> {
         let mut pages = Pages::new(program).unwrap();
         // Also in programs of few pages.
         pages.streamed.min = 16 * PAGE;
-        Device { program, pages }
+        Device { program, pages, kernel: KERNEL }
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
-        self.pages.fetch(self.program, at).map(drop)
+        self.pages.fetch(self.program, self.kernel, at).map(drop)
     }
 
     fn read(&mut self, at: u64) -> u8 {
@@ -384,6 +396,63 @@ fn what_was_found_before_an_error_goes_home() {
     assert!(program.conflicts.lock().is_empty());
 }
 
+/// What a kernel has used comes with its first fault the next time, as the program has it by then.
+#[test]
+fn what_a_kernel_has_used_comes_at_once_the_next_time() {
+    const PARTS: u64 = 10;
+    let program = Program::new(PARTS as usize * 64);
+    let at = |part: u64| program.base + part * 64 * PAGE + 17;
+    let mut device = Device::new(&program);
+    // Reads some parts; returns how often the program was asked.
+    let trips = |device: &mut Device, parts: &[u64]| {
+        parts.iter().for_each(|&part| assert_eq!(device.read(at(part)), program.get(at(part)), "part {part}"));
+        program.trips.swap(0, Ordering::Relaxed)
+    };
+    let all: Vec<_> = (0..PARTS).collect();
+    assert_eq!(trips(&mut device, &all), PARTS);
+    device.end();
+    (0..PARTS).step_by(2).for_each(|part| program.set(at(part), part as u8 + 1));
+    program.sent();
+    assert_eq!((trips(&mut device, &all), program.sent()), (1, PARTS / 2 * 16));
+    device.write(at(3), 99);
+    device.end();
+    assert_eq!(program.get(at(3)), 99);
+    // Another kernel asks for what it uses itself, and so does this one elsewhere.
+    device.kernel += 1;
+    assert_eq!(trips(&mut device, &[5, 0]), 2);
+    device.end();
+    device.kernel -= 1;
+    // What is not used again is asked for once more only.
+    program.fetched();
+    assert_eq!((trips(&mut device, &[7, 8]), program.fetched().len()), (1, PARTS as usize));
+    device.end();
+    assert_eq!((trips(&mut device, &[7, 8]), program.fetched().len()), (1, 2));
+    device.end();
+    assert_eq!((trips(&mut device, &[9, 8]), program.fetched().len()), (2, 2));
+}
+
+#[test]
+fn what_came_early_is_as_the_program_has_it_when_kernels_begin() {
+    let program = Program::new(256);
+    let at = |part: u64| program.base + part * 64 * PAGE;
+    let mut device = Device::new(&program);
+    let read_all = |device: &mut Device| [0, 1, 2].map(|part| device.read(at(part)));
+    assert_eq!(read_all(&mut device), [0; 3]);
+    device.end();
+    assert_eq!(device.read(at(0)), 0);
+    // For the kernel that runs this may be too late; another one begins.
+    program.set(at(1), 1);
+    device.refresh().unwrap();
+    program.trips.store(0, Ordering::Relaxed);
+    assert_eq!((read_all(&mut device), program.trips.load(Ordering::Relaxed)), ([0, 1, 0], 2));
+    device.end();
+    // One of the parts is gone.
+    (64..80).for_each(|page| program.unmap(page));
+    program.set(at(2), 2);
+    assert_eq!((device.read(at(0)), device.read(at(2))), (0, 2));
+    assert!(device.touch(at(1)).is_err());
+}
+
 /// With tiny limits, so much is not kept.
 #[cfg(not(feature = "tiny-limits"))]
 #[test]
@@ -391,21 +460,24 @@ fn memory_that_always_changes_is_rarely_asked_about() {
     let program = Program::new(4096);
     let at = |page: u64| program.base + page * PAGE;
     let mut device = Device::new(&program);
-    let mut known = |round: u8, changed: u64| {
+    let mut known = |kernel: u64, round: u8, changed: u64| {
+        device.kernel = kernel;
         (0..changed).for_each(|page| program.set(at(page), round));
         program.known.store(0, Ordering::Relaxed);
         (0..4096).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page))));
         device.end();
         program.known.load(Ordering::Relaxed)
     };
-    assert_eq!(known(1, 4096), 0);
+    assert_eq!(known(KERNEL, 1, 4096), 0);
     let blocks = 4096 * PAGE / BLOCK as u64;
-    assert_eq!(known(1, 4096), blocks);
-    // All of the first step, and few of the others.
-    let few = known(2, 4096);
+    assert_eq!(known(KERNEL, 1, 4096), blocks);
+    // All that this kernel has used when it ran last.
+    assert_eq!(known(KERNEL, 2, 4096), blocks);
+    // Of another one, all of the first step, and few of the others.
+    let few = known(KERNEL + 1, 3, 4096);
     assert!((2..blocks / 8).contains(&few), "{few}");
     // As soon as something is the same again, all are.
-    let many = known(3, 80);
+    let many = known(KERNEL + 2, 4, 80);
     assert!(many > blocks / 2, "{many}");
 }
 
@@ -470,10 +542,10 @@ fn what_has_not_changed_is_not_sent_again() {
         |device: &mut Device| (0..64).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page))));
     read_all(&mut device);
     assert_eq!((program.sent(), program.fetched().len()), (64, 2));
-    // No request more, and nothing sent.
+    // One request, and nothing sent.
     device.end();
     read_all(&mut device);
-    assert_eq!((program.sent(), program.fetched().len()), (0, 2));
+    assert_eq!((program.sent(), program.fetched().len()), (0, 1));
     // One block of 16 pages, and whole pages only.
     device.end();
     program.set(at(33) + 77, 1);
@@ -548,7 +620,9 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn process(&self) -> Option<i32> {
             None
         }
-        fn fetch(&self, at: u64, len: u64, _: Known<'_>, piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+        fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+            let [(Range { start: at, end }, _)] = *ranges else { panic!("{} ranges", ranges.len()) };
+            let len = end - at;
             let bytes = &vec![0; if self.0 == 0 { len as usize + 4096 } else { 4096 }];
             let same = if self.0 == SAME { PAGE } else { 0 };
             piece(Piece { at: at.wrapping_add(self.0 & !SAME), same, bytes })
@@ -567,7 +641,7 @@ fn a_program_that_sends_other_memory_is_refused() {
     let base = Program::new(1).base;
     for shift in [0, PAGE, PAGE.wrapping_neg(), SAME] {
         let home = Other(shift);
-        let error = Pages::new(&home).unwrap().fetch(&home, base).unwrap_err().to_string();
+        let error = Pages::new(&home).unwrap().fetch(&home, KERNEL, base).unwrap_err().to_string();
         assert!(error.contains("other memory than"), "{error}");
     }
 }
