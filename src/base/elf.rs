@@ -307,8 +307,14 @@ fn releases_in(comment: &str) -> Vec<u32> {
 pub fn uses_mpi(bytes: &[u8]) -> bool {
     const LIBRARIES: [&str; 5] = ["libmpi.", "libmpich.", "libmpi_cxx.", "libmpi_mpifh.", "libmpicxx."];
     let needed = dynamic_strings(bytes, DT_NEEDED).unwrap_or_default();
-    needed.iter().any(|library| LIBRARIES.iter().any(|name| library.starts_with(name)))
-        || defines(bytes, "MPI_Init").unwrap_or(false)
+    let is_mpi = |library: &str| LIBRARIES.iter().any(|name| library.starts_with(name)) || is_mpi_of_cray(library);
+    needed.iter().any(|library| is_mpi(library)) || defines(bytes, "MPI_Init").unwrap_or(false)
+}
+
+/// True of the name of a library of Cray's MPICH, which is named after the compiler that it is for: `libmpi_gnu_91.so.12`.
+pub fn is_mpi_of_cray(library: &str) -> bool {
+    const COMPILERS: [&str; 6] = ["cray", "gnu", "intel", "amd", "aocc", "nvidia"];
+    library.strip_prefix("libmpi_").is_some_and(|rest| COMPILERS.iter().any(|compiler| rest.starts_with(compiler)))
 }
 
 /// True if the table of symbols that a linker leaves has a definition of this name.

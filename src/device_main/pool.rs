@@ -170,7 +170,9 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
         } else if !pool.leaves_to_root(me) && !pool.watched.swap(true, Ordering::AcqRel) {
             me.receiving = pool.watch(me);
             pool.watched.store(false, Ordering::Release);
-            let _ = pool.wake_one();
+            if !me.receiving {
+                let _ = pool.wake_one();
+            }
         } else {
             pool.rest(me);
         }
@@ -337,12 +339,10 @@ impl Pool {
     }
 
     fn end_idle(&self, me: &Me) {
-        if me.is_root {
-            self.idle_roots.fetch_sub(1, Ordering::SeqCst);
-            // What others may have left to this thread.
-            if !self.watched.load(Ordering::Acquire) || self.has_work_for_idle() {
-                let _ = self.wake_one();
-            }
+        self.idle_roots.fetch_sub(usize::from(me.is_root), Ordering::SeqCst);
+        // What others may have left to this thread.
+        if !self.watched.load(Ordering::Acquire) || self.has_work_for_idle() {
+            let _ = self.wake_one();
         }
     }
 
@@ -452,7 +452,8 @@ impl Pool {
         // SeqCst: as for `ready_len`.
         self.handed_over_len.store(handed_over.len(), Ordering::SeqCst);
         drop(handed_over);
-        if !self.wake_one() {
+        // The thread that was woken may leave it to the watching one.
+        if !self.wake_one() || self.root_watches.load(Ordering::Relaxed) {
             self.token.wake_watcher();
         }
         None

@@ -34,7 +34,7 @@ pub(super) fn places(
     let mine: Vec<&str> = slots(first..first + ranks).collect();
     // One word for neighbours on one host: Open MPI takes 255 bytes in all.
     let words: Vec<String> = mine.chunk_by(|a, b| a == b).map(|same| format!("{}:{}", same[0], same.len())).collect();
-    let count = |host: &str, end| slots(0..end).filter(|&other| other == host).count();
+    let count = |host: &str, end| slots(0..end).filter(|&other| is_same(other, host)).count();
     let numbers = |host: &&str| format!("{host}:{}/{}", count(host, first), count(host, size * ranks));
     let numbers: Vec<String> = mine.iter().collect::<BTreeSet<_>>().into_iter().map(numbers).collect();
     Ok((words.join(","), numbers.join(",")))

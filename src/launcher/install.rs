@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The builds of this project in the launcher's installation, one for each MPI.
 
-use crate::base::{Error, Result, elf};
+use crate::base::elf::{self, is_mpi_of_cray};
+use crate::base::{Error, Result};
 use crate::sys::programs;
 use goblin::elf::Elf;
 use std::fmt;
@@ -18,18 +19,13 @@ pub enum Family {
 
 impl Family {
     /// The family of a library with this name: Open MPI's is libmpi.so.40 (or .20), MPICH's is
-    /// libmpich.so.12 or, as the common name of its binary interface, libmpi.so.12. Cray's MPICH is
-    /// named after the compiler that it is for.
+    /// libmpich.so.12 or, as the common name of its binary interface, libmpi.so.12.
     pub fn of_library(name: &str) -> Option<Family> {
         match name {
             "libmpi.so.12" => Some(Family::Mpich),
             _ if name.starts_with("libmpich.so") => Some(Family::Mpich),
             _ if name.starts_with("libmpi.so") => Some(Family::OpenMpi),
-            _ => {
-                let rest = name.strip_prefix("libmpi_")?;
-                let compilers = ["cray", "gnu", "intel", "amd", "aocc", "nvidia"];
-                compilers.iter().any(|compiler| rest.starts_with(compiler)).then_some(Family::Mpich)
-            }
+            _ => is_mpi_of_cray(name).then_some(Family::Mpich),
         }
     }
 

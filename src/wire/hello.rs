@@ -18,7 +18,7 @@ pub const HELLO_LEN: usize = 512;
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
 /// Most ranks of a node that programs have spawned.
-const SPAWNED: u32 = 1 << 16;
+const SPAWNED: u32 = 1 << 24;
 /// Bytes of a processor's vendor; x86-64 processors spell it in 12.
 const VENDOR: usize = 12;
 /// Bytes of a processor's name; x86-64 processors spell it in 48.

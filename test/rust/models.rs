@@ -336,7 +336,7 @@ impl Threads {
         is_handed_over || (self.ready.load(Ordering::SeqCst) != 0 && !self.token.is_claimed())
     }
 
-    /// What `Pool::hand_over` does.
+    /// What `Pool::hand_over` does if no idle thread is a root of libomp.
     fn hand_over(&self) {
         self.handed_over.store(1, Ordering::SeqCst);
         match self.resting.lock().pop() {
