@@ -9,6 +9,7 @@ mod completion;
 pub(crate) mod crash_board;
 pub(crate) mod home;
 mod host;
+mod idle_threads;
 mod interpreter;
 mod loader;
 mod output;
@@ -27,6 +28,7 @@ pub(crate) mod supervisor;
 mod trace;
 mod transfer;
 mod work;
+mod work_queue;
 
 use crate::base::{Error, log, manual, settings};
 use crate::job::bootstrap::{launcher, rank};

@@ -11,11 +11,13 @@
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
 //! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
-//! thread nor a receiver that passes the token on to it can; of idle threads those watch and work that are roots.
+//! thread nor a receiver that passes the token on to it can, and roots among them do so first.
 
+use super::idle_threads::IdleThreads;
 use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
 use super::work::Work;
+use super::work_queue::WorkQueue;
 use crate::base::Error;
 use crate::base::limits::THREADS;
 use crate::base::lock::{Mutex, order};
@@ -23,7 +25,6 @@ use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Period of the watching thread. A receiver that it sees twice in the same kernel is late.
@@ -40,27 +41,15 @@ const CLAIM_LOOKS: (u32, u32) = (5000, 10);
 #[derive(Default)]
 pub(super) struct Pool {
     token: ReceiverToken,
-    ready: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
-    /// The length of `ready`, readable without the lock.
-    ready_len: AtomicUsize,
+    ready: WorkQueue,
     /// Messages that the receiver has left to idle threads.
-    handed_over: Mutex<VecDeque<Box<Work>>, { order::LEAF }>,
-    /// The length of `handed_over`.
-    handed_over_len: AtomicUsize,
+    handed_over: WorkQueue,
     /// Something has become ready since the last [`Pool::hand_out`].
     has_news: AtomicBool,
     threads: AtomicUsize,
     /// Threads that have started to run.
     begun: AtomicUsize,
-    /// Threads without work, including the watching one.
-    idle_threads: AtomicUsize,
-    /// Those of them that are roots of libomp.
-    idle_roots: AtomicUsize,
-    /// Idle threads that sleep, and whether they are roots.
-    resting: Mutex<Vec<(Thread, bool)>, { order::LEAF }>,
-    watched: AtomicBool,
-    /// The watching thread is a root.
-    root_watches: AtomicBool,
+    idle: IdleThreads,
     /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
     /// The slot of the receiver.
@@ -134,13 +123,13 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
         pool.threads.fetch_sub(1, Ordering::Relaxed);
         return false;
     }
-    pool.idle_threads.fetch_add(1, Ordering::Relaxed);
+    pool.idle.begin_start();
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
         let (server, mut me) = (server_of_thread, Me::new(slot, false));
         server.begin(slot);
         server.pool().begun.fetch_add(1, Ordering::Release);
-        server.pool().idle_threads.fetch_sub(1, Ordering::Relaxed);
+        server.pool().idle.end_start();
         loop {
             stand_by(&server, &mut me);
             server.receive(&mut me);
@@ -158,29 +147,27 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
     if me.wants && pool.reclaim(me) {
         return;
     }
-    // Release here and below: `hold_idle` of a thread that forks sees what this one has unlocked.
-    pool.idle_threads.fetch_add(1, Ordering::Release);
-    pool.begin_idle(me);
+    pool.idle.enter(me.is_root);
     while !me.receiving {
         if let Some(work) = ready_for_idle_thread(server, me) {
-            pool.end_idle(me);
+            pool.idle.has_left(me.is_root, || pool.has_work_for_idle());
             server.execute(me, work);
-            pool.idle_threads.fetch_add(1, Ordering::Release);
-            pool.begin_idle(me);
-        } else if !pool.leaves_to_root(me) && !pool.watched.swap(true, Ordering::AcqRel) {
+            pool.idle.enter(me.is_root);
+        } else if pool.idle.begin_watch(me.is_root) {
             me.receiving = pool.watch(me);
-            pool.watched.store(false, Ordering::Release);
+            pool.idle.end_watch();
             if !me.receiving {
-                let _ = pool.wake_one();
+                let _ = pool.idle.wake_one();
             }
         } else {
-            pool.rest(me);
+            pool.idle.rest(me.is_root, &pool.token, || pool.has_work_for_idle());
         }
     }
-    pool.end_idle(me);
-    if pool.idle_threads.fetch_sub(1, Ordering::Relaxed) == 1 && !add_thread(server) {
+    let was_last = pool.idle.leave();
+    pool.idle.has_left(me.is_root, || pool.has_work_for_idle());
+    if was_last && !add_thread(server) {
         // No thread is idle, and this one is the receiver now.
-        while let Some(work) = pool.take_handed_over() {
+        while let Some(work) = pool.handed_over.pop() {
             pool.push(work);
         }
     }
@@ -189,19 +176,15 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
 /// A ready message, but not for the last idle thread, which must be free to replace the receiver.
 fn ready_for_idle_thread<S: Serve>(server: &Arc<S>, me: &Me) -> Option<Box<Work>> {
     let pool = server.pool();
-    if pool.leaves_to_root(me) {
+    if pool.idle.leaves_to_root(me.is_root) {
         return None;
     }
-    let leave = || {
-        let others_stay = |n: usize| (n > 1).then(|| n - 1);
-        pool.idle_threads.fetch_update(Ordering::AcqRel, Ordering::Relaxed, others_stay).is_ok()
-    };
     let ready = || if pool.has_work_for_idle() { pool.next(None) } else { None };
-    let work = pool.take_handed_over().or_else(ready)?;
-    if leave() || (add_thread(server) && leave()) {
+    let work = pool.handed_over.pop().or_else(ready)?;
+    if pool.idle.leave_unless_last() || (add_thread(server) && pool.idle.leave_unless_last()) {
         return Some(work);
     }
-    pool.with_ready(|ready| ready.push_front(work));
+    pool.ready.change(|ready| ready.push_front(work));
     pool.has_news.store(true, Ordering::Relaxed);
     None
 }
@@ -274,7 +257,7 @@ impl Pool {
     /// Waits for the token that the calling thread wants; true if it is the receiver then.
     #[cold]
     fn reclaim(&self, me: &mut Me) -> bool {
-        let most = || if self.none_ready() { CLAIM_LOOKS.0 } else { CLAIM_LOOKS.1 };
+        let most = || if self.ready.is_empty() { CLAIM_LOOKS.0 } else { CLAIM_LOOKS.1 };
         me.receiving = (me.claims || self.token.claim()) && self.token.end_claim(|looks| looks < most());
         (me.was_long, me.wants, me.claims) = (me.receiving, false, false);
         self.away.fetch_sub(1, Ordering::Relaxed);
@@ -331,63 +314,19 @@ impl Pool {
     /// True if a thread could replace the receiver.
     #[inline]
     pub fn has_idle_thread(&self) -> bool {
-        self.idle_threads.load(Ordering::Relaxed) > 0
-    }
-
-    fn begin_idle(&self, me: &Me) {
-        self.idle_roots.fetch_add(usize::from(me.is_root), Ordering::SeqCst);
-    }
-
-    fn end_idle(&self, me: &Me) {
-        self.idle_roots.fetch_sub(usize::from(me.is_root), Ordering::SeqCst);
-        // What others may have left to this thread.
-        if !self.watched.load(Ordering::Acquire) || self.has_work_for_idle() {
-            let _ = self.wake_one();
-        }
-    }
-
-    /// True if the calling thread leaves work, and watching, to an idle root.
-    fn leaves_to_root(&self, me: &Me) -> bool {
-        !me.is_root && self.idle_roots.load(Ordering::SeqCst) > 0
-    }
-
-    fn rest(&self, me: &Me) {
-        let this = std::thread::current();
-        let id = this.id();
-        self.resting.lock().push((this, me.is_root));
-        let is_watched = self.watched.load(Ordering::Acquire);
-        if me.is_root && is_watched && !self.root_watches.load(Ordering::Relaxed) {
-            // The watching thread leaves that to this one.
-            self.token.wake_watcher();
-            std::thread::sleep(PERIOD);
-        } else if self.leaves_to_root(me) || (is_watched && !self.has_work_for_idle()) {
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-        self.resting.lock().retain(|(thread, _)| thread.id() != id);
-    }
-
-    /// Wakes an idle thread, a root if there is one; false if all are awake or watching.
-    fn wake_one(&self) -> bool {
-        let mut resting = self.resting.lock();
-        let last = resting.iter().rposition(|&(_, is_root)| is_root).or(resting.len().checked_sub(1));
-        let Some(at) = last else { return false };
-        let (thread, _) = resting.remove(at);
-        drop(resting);
-        thread.unpark();
-        true
+        self.idle.count() > 0
     }
 
     /// Watches the receiver. True if this thread took the token, false if there is work or a root to watch.
     fn watch(&self, me: &Me) -> bool {
-        self.root_watches.store(me.is_root, Ordering::Relaxed);
         self.token.begin_watch();
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
             // The last idle thread starts another one for what was handed over.
-            if self.leaves_to_root(me)
-                || self.is_any_handed_over()
-                || (self.has_work_for_idle() && self.idle_threads.load(Ordering::Relaxed) > 1)
+            if self.idle.leaves_to_root(me.is_root)
+                || !self.handed_over.is_empty()
+                || (self.has_work_for_idle() && self.idle.count() > 1)
             {
                 return false;
             }
@@ -397,7 +336,7 @@ impl Pool {
             } else if self.take_over(state) {
                 return true;
             } else if since.is_none_or(|since| since.elapsed() > REST) {
-                self.token.rest(state, || !self.has_work_for_idle() && !self.leaves_to_root(me));
+                self.token.rest(state, || !self.has_work_for_idle() && !self.idle.leaves_to_root(me.is_root));
                 continue;
             }
             std::thread::sleep(PERIOD);
@@ -422,7 +361,7 @@ impl Pool {
     #[must_use]
     pub fn hand_out(&self) -> bool {
         if self.has_work_for_idle() {
-            let _ = self.wake_one();
+            let _ = self.idle.wake_one();
             self.token.wake_watcher();
         }
         self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
@@ -431,10 +370,10 @@ impl Pool {
     /// Takes a message: one that is ready, before one that has arrived just now.
     #[inline]
     pub fn next(&self, arrived: Option<Box<Work>>) -> Option<Box<Work>> {
-        if self.ready_len.load(Ordering::Acquire) == 0 {
+        if self.ready.is_empty() {
             return arrived;
         }
-        self.with_ready(|ready| {
+        self.ready.change(|ready| {
             ready.extend(arrived);
             ready.pop_front()
         })
@@ -444,38 +383,20 @@ impl Pool {
     pub fn hand_over(&self, work: Box<Work>) -> Option<Box<Work>> {
         let may_start = self.threads.load(Ordering::Relaxed) < THREADS;
         // The last idle thread must be free to replace the receiver.
-        if self.idle_threads.load(Ordering::Relaxed) <= usize::from(!may_start) {
+        if self.idle.count() <= usize::from(!may_start) {
             return Some(work);
         }
-        let mut handed_over = self.handed_over.lock();
-        handed_over.push_back(work);
-        // SeqCst: as for `ready_len`.
-        self.handed_over_len.store(handed_over.len(), Ordering::SeqCst);
-        drop(handed_over);
+        self.handed_over.push(work);
         // The thread that was woken may leave it to the watching one.
-        if !self.wake_one() || self.root_watches.load(Ordering::Relaxed) {
+        if !self.idle.wake_one() || self.idle.root_watches() {
             self.token.wake_watcher();
         }
         None
     }
 
-    fn take_handed_over(&self) -> Option<Box<Work>> {
-        if !self.is_any_handed_over() {
-            return None;
-        }
-        let mut handed_over = self.handed_over.lock();
-        let work = handed_over.pop_front();
-        self.handed_over_len.store(handed_over.len(), Ordering::SeqCst);
-        work
-    }
-
-    fn is_any_handed_over(&self) -> bool {
-        self.handed_over_len.load(Ordering::SeqCst) > 0
-    }
-
     /// True if a message is ready that an idle thread may take.
     fn has_work_for_idle(&self) -> bool {
-        self.is_any_handed_over() || (!self.none_ready() && !self.is_left_to_receiver())
+        !self.handed_over.is_empty() || (!self.ready.is_empty() && !self.is_left_to_receiver())
     }
 
     /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran: the
@@ -486,49 +407,31 @@ impl Pool {
         self.is_claimed() || (is_home && !ReceiverToken::is_long(self.token.look()))
     }
 
-    fn none_ready(&self) -> bool {
-        self.ready_len.load(Ordering::SeqCst) == 0
-    }
-
     pub fn push(&self, work: Box<Work>) {
-        self.with_ready(|ready| ready.push_back(work));
+        self.ready.push(work);
         self.has_news.store(true, Ordering::Relaxed);
     }
 
     pub fn append(&self, works: &mut VecDeque<Box<Work>>) {
         if !works.is_empty() {
-            self.with_ready(|ready| ready.append(works));
+            self.ready.change(|ready| ready.append(works));
             self.has_news.store(true, Ordering::Relaxed);
         }
     }
 
-    fn with_ready<R>(&self, change: impl FnOnce(&mut VecDeque<Box<Work>>) -> R) -> R {
-        let mut ready = self.ready.lock();
-        let result = change(&mut ready);
-        // SeqCst pairs with `ReceiverToken::rest`: the watcher must not sleep while something is ready.
-        self.ready_len.store(ready.len(), Ordering::SeqCst);
-        result
-    }
-
     /// Keeps all threads but the calling one idle while the value lives; `None` if there is work.
     pub fn hold_idle(&self) -> Option<impl Sized> {
-        // A thread that holds one of these locks is not idle.
-        let (resting, ready) = (self.resting.try_lock()?, self.ready.try_lock()?);
-        let watcher = self.token.lock();
         let threads = self.threads.load(Ordering::Relaxed);
-        let all_idle =
-            self.idle_threads.load(Ordering::Acquire) + 1 == threads && self.begun.load(Ordering::Acquire) == threads;
-        (all_idle && ready.is_empty()).then_some((resting, ready, watcher))
+        // A thread that holds one of these locks is not idle.
+        let held = (self.idle.hold()?, self.ready.hold_empty()?, self.token.lock());
+        (self.idle.are(threads - 1) && self.begun.load(Ordering::Acquire) == threads).then_some(held)
     }
 
     /// In a process forked under [`Pool::hold_idle`]: the calling thread is the only one and the receiver.
     pub fn start_anew(&self) -> Me {
-        self.resting.lock().clear();
         self.token.reset();
-        self.watched.store(false, Ordering::Relaxed);
         self.away.store(0, Ordering::Relaxed);
-        self.idle_threads.store(0, Ordering::Relaxed);
-        self.idle_roots.store(0, Ordering::Relaxed);
+        self.idle.start_anew();
         self.first()
     }
 }
