@@ -95,6 +95,11 @@ pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
 pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);
 /// Pieces of changed memory that are under way at once.
 pub const MEMORY_AHEAD: usize = limit(16, 1);
+/// Kernels of which a device remembers what they have used of the program's memory.
+pub const KERNELS_REMEMBERED: usize = limit(64, 2);
+/// Most parts, and bytes, that it remembers of one.
+pub const PARTS_REMEMBERED: usize = limit(2048, 16);
+pub const MEMORY_REMEMBERED: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Ranges of the program's memory that a device asks for at once.
 pub const MEMORY_ASKED: usize = limit(64, 2);
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.

@@ -22,6 +22,7 @@ use crate::wire::MESSAGE_MAX;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::Changes;
 use std::fs::File;
+use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -273,7 +274,7 @@ impl Pages {
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
     pub fn refresh(&mut self, home: &dyn Home) -> Result<Amount> {
-        self.together.ready.clear();
+        self.forget_unused();
         let mut amount = Amount::default();
         for mut rest in self.mapped.iter().flat_map(steps).collect::<Vec<_>>() {
             check_mapped(&rest)?;
@@ -339,10 +340,21 @@ impl Pages {
         if self.source.is_near() {
             self.fetched.trim();
         } else {
+            self.forget_unused();
             self.together.end(&self.mapped);
             self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
         }
         self.mapped.clear();
+    }
+
+    /// Forgets what was fetched early and no kernel has used, and frees it unless earlier regions have left it.
+    fn forget_unused(&mut self) {
+        let mut unused = mem::take(&mut self.together.ready);
+        self.mapped.iter().for_each(|range| unused.remove(&range));
+        for range in unused.iter().collect::<Vec<_>>() {
+            self.kept.within(&range).for_each(|kept| unused.remove(&kept));
+        }
+        unused.iter().for_each(|range| self.fetched.free(&range));
     }
 }
 

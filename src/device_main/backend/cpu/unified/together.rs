@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a kernel has used of a program on another node when it ran last: all of that is asked for at once when the kernel
-//! uses some of it again, where each separate part would take a round trip. It is not mapped before it is used, so what
+//! What a kernel has used of a program on another node when it ran last: all of that is asked for at once if the first page
+//! that it uses is among it, where each separate part would take a round trip. It is not mapped before it is used, so what
 //! the kernel does not use any more is not asked for again.
 
 use super::ranges::Ranges;
+use crate::base::limits::{KERNELS_REMEMBERED, MEMORY_REMEMBERED, PARTS_REMEMBERED};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Kernels of which this is remembered.
-const KERNELS: usize = 64;
-/// Most bytes of one, which is what a wrong guess may cost once: as much as a stream asks for at once.
-const MOST: u64 = 64 << 20;
-/// Most parts of one.
-const PARTS: usize = 2048;
-
 #[derive(Default)]
 pub(super) struct Together {
-    /// By kernel; what has ended last is at the end.
-    used: VecDeque<(u64, Vec<Range<u64>>)>,
+    /// What has ended last is at the end.
+    used: VecDeque<Used>,
     /// The kernel that has used memory first since none ran.
     first: Option<u64>,
     /// What has arrived for it and was not used yet.
     pub ready: Ranges,
+}
+
+/// What a kernel has used when it ran last.
+struct Used {
+    kernel: u64,
+    parts: Vec<Range<u64>>,
+    /// It was at least half of what it had used before.
+    is_steady: bool,
 }
 
 impl Together {
@@ -32,24 +34,37 @@ impl Together {
             return Vec::new();
         }
         self.first = Some(kernel);
-        let before = self.used.iter().find(|(used, _)| *used == kernel).map(|(_, ranges)| ranges);
-        before.filter(|ranges| ranges.iter().any(|range| range.contains(&page))).cloned().unwrap_or_default()
+        let before = self.used.iter().find(|used| used.kernel == kernel && used.is_steady);
+        before
+            .filter(|used| used.parts.iter().any(|part| part.contains(&page)))
+            .map_or(Vec::new(), |used| used.parts.clone())
     }
 
     /// No kernel runs; these pages were used.
     pub fn end(&mut self, pages: &Ranges) {
-        self.ready.clear();
         let Some(kernel) = self.first.take() else { return };
-        self.used.retain(|(used, _)| *used != kernel);
-        if self.used.len() == KERNELS {
+        let before = self.used.iter().position(|used| used.kernel == kernel);
+        let is_steady = before.and_then(|i| self.used.remove(i)).is_none_or(|before| {
+            let again = before.parts.iter().flat_map(|part| pages.within(part)).map(length).sum::<u64>();
+            2 * again >= before.parts.into_iter().map(length).sum()
+        });
+        if self.used.len() == KERNELS_REMEMBERED {
             self.used.pop_front();
         }
-        let mut room = MOST;
-        let parts = pages.iter().take(PARTS).map_while(|range| {
+        let mut room = MEMORY_REMEMBERED;
+        let parts = pages.iter().take(PARTS_REMEMBERED).map_while(|range| {
             let part = range.start..range.end.min(range.start + room);
-            room -= part.end - part.start;
+            room -= length(part.clone());
             (!part.is_empty()).then_some(part)
         });
-        self.used.push_back((kernel, parts.collect()));
+        self.used.push_back(Used { kernel, parts: parts.collect(), is_steady });
     }
 }
+
+fn length(range: Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/together.rs"]
+mod tests;
