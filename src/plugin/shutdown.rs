@@ -72,11 +72,16 @@ pub(crate) fn leave(engine: &Engine) {
 /// process is about to exit without `MPI_Finalize`. Open MPI's launcher reports that as a failure, but
 /// not an abort with status 0.
 pub(crate) fn leave_job() {
-    if ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _))) {
+    if aborts_with_success() {
         flush_streams();
         mpi::abort_job(0);
     }
     pmi::leave();
+}
+
+/// True if an abort ends the job with the program's status, which is 0.
+fn aborts_with_success() -> bool {
+    ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _)))
 }
 
 /// Shuts down all devices, which have these control queues, then MPI.
@@ -89,8 +94,11 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
     let mut driven = since;
     let have_ended = || queues.iter().all(|q| q.pending.is_idle());
     while asked.is_err() || !(have_ended() && connection.link.is_flushed()) {
-        if asked.is_ok() && connection.ports.are_whole_job() && since.elapsed() > DATA_PATIENCE && have_ended() {
-            // Another thread copies data behind a kernel that runs. Neither will end.
+        // Devices that have ended wait for each other in MPI, where only an abort ends them.
+        let may_abort = connection.ports.are_whole_job() && aborts_with_success();
+        if asked.is_ok() && may_abort && since.elapsed() > DATA_PATIENCE && have_ended() {
+            // Another thread copies data behind a kernel that runs, which does not begin any more.
+            connection.leave(LINK_PATIENCE);
             (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
             return leave_job();
         }
