@@ -76,7 +76,7 @@ impl IdleThreads {
     pub fn begin_watch(&self, is_root: bool) -> bool {
         let begins = !self.leaves_to_root(is_root) && !self.is_watched.swap(true, Ordering::AcqRel);
         if begins {
-            self.root_watches.store(is_root, Ordering::Relaxed);
+            self.root_watches.store(is_root, Ordering::SeqCst);
         }
         begins
     }
@@ -87,7 +87,7 @@ impl IdleThreads {
 
     /// True if the watching thread, if there is one, is a root.
     pub fn root_watches(&self) -> bool {
-        self.root_watches.load(Ordering::Relaxed)
+        self.root_watches.load(Ordering::SeqCst)
     }
 
     /// The calling thread sleeps while another one watches, and there is no work for it.

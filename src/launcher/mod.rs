@@ -190,9 +190,12 @@ fn place(
     // An MPI application's ranks are not placed yet, and what is missing on a host is what --check looks for.
     let counted = if is_open && !spawns && !options.check { count(&mut named)? } else { None };
     let is_allocation = placement.hosts.is_none() && placement.hostfile.is_none();
-    let is_elsewhere = is_allocation && !named.iter().any(|h| hosts::is_same(&h.name, &this_host));
+    // A batch system may name a host by another network than the host itself does (n1.ib, n1.mgmt).
+    let label = |name: &str| name.split('.').next().map(str::to_owned);
+    let here = || named.iter().find(|h| label(&h.name) == label(&this_host));
     // On a login node the program goes into the allocation too.
-    let host = named.first().filter(|_| is_elsewhere).map_or(this_host.as_str(), |h| h.name.as_str());
+    let host = if is_allocation { here().or(named.first()) } else { None };
+    let host = host.map_or(this_host.as_str(), |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
     let sets = if spawns { placement.ranks } else { 1 };
     let devices = placement.devices.map(|n| n.saturating_mul(sets)).or(counted);

@@ -45,6 +45,14 @@ impl Snapshot {
             None => kill_process(self.pid, Signal::KILL),
         };
     }
+
+    /// Waits until it has ended, which was killed. The worker was reaped.
+    fn wait_for_end(&self) {
+        match &self.handle {
+            Some(handle) => process::wait_for_end(handle),
+            None => drop(process::reap(self.pid.as_raw_pid(), true)),
+        }
+    }
 }
 
 /// The last checkpoint of a worker, the log since then, and the schedule of the next checkpoint.
@@ -52,7 +60,7 @@ pub(crate) struct Checkpoints {
     pub(crate) log: ReplayLog,
     snapshot: Option<Snapshot>,
     /// Earlier snapshots, which were killed and may not have ended yet.
-    killed: Vec<process::Handle>,
+    killed: Vec<Snapshot>,
     /// Carries orders to the snapshots.
     wake: PipeWriter,
     hold: Hold,
@@ -105,8 +113,9 @@ impl Checkpoints {
         let handle = process::handle(pid.as_raw_pid());
         if let Some(old) = self.snapshot.replace(Snapshot { pid, handle }) {
             old.kill();
-            self.killed.retain(|killed| !process::has_ended(Some(killed)));
-            self.killed.extend(old.handle);
+            // Without a handle it is not known, but the last one but one has had the time of a checkpoint.
+            self.killed.retain(|killed| killed.handle.is_some() && !process::has_ended(killed.handle.as_ref()));
+            self.killed.push(old);
         }
     }
 
@@ -164,7 +173,7 @@ impl Checkpoints {
     pub(crate) fn wake(&mut self, generation: u32) -> bool {
         let Some(Snapshot { pid, .. }) = self.snapshot else { return false };
         // They read from the same pipe, and one that has not noticed yet that it was killed would take the order.
-        self.killed.drain(..).for_each(|killed| process::wait_for_end(&killed));
+        self.killed.drain(..).for_each(|killed| killed.wait_for_end());
         self.wake.write_all(&wake_order(pid.as_raw_pid(), generation)).is_ok()
     }
 

@@ -334,7 +334,8 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: as above.
     let (top, access) = unsafe { registers(context.cast()) };
     // SAFETY: as above.
-    let (number, code, address, access) = match unsafe { called_at_trap(context.cast()) } {
+    let trap = if raised == libc::SIGTRAP { unsafe { called_at_trap(context.cast()) } } else { None };
+    let (number, code, address, access) = match trap {
         // SAFETY: as above; the called function is there.
         Some((_, Called::Function(to))) => return unsafe { continue_at(context.cast(), to) },
         // As if nothing were there.

@@ -58,8 +58,9 @@ impl Thunks {
         self.write(from, if self.has_room(from, to) { &stub } else { &[TRAP] })
     }
 
-    /// True if no function begins within the stub of this one. Those that are not indirect are not known: the program and
-    /// the image were compiled alike, so chance aligns both if functions are not aligned.
+    /// True if no function begins within the stub of this one, as far as that can be known. Of others than indirect ones it
+    /// is not: if program and image were compiled alike, and functions are not aligned, both of this one are so by chance
+    /// in 1 of 256 cases.
     fn has_room(&self, from: u64, to: u64) -> bool {
         let mut next = self.functions.range(from + 1..from.saturating_add(STUB));
         next.next().is_none() && (from | to).is_multiple_of(ALIGNMENT)
