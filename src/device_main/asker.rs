@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
 use crate::mpi::TAG_MEMORY;
 use crate::wire::command::SharedFile;
-use crate::wire::reply::{self, Digests};
+use crate::wire::reply::{self, Digests, Reply};
 use crate::wire::{BLOCK, memory_piece};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -124,7 +124,7 @@ impl Asker<'_> {
             while unanswered < MEMORY_ASKED
                 && let Some((Range { start, end }, known)) = rest.next()
             {
-                self.send(|message| reply::fetch(message, *start, end - start, *known));
+                self.send(|message| Reply::Fetch { at: *start, len: end - start, known: *known }.write(message));
                 unanswered += 1;
             }
             if unanswered == 0 && pieces.is_empty() {
@@ -181,7 +181,7 @@ impl Asker<'_> {
 
     /// See [`super::home::Home::function`].
     pub fn function(&self, at: u64) -> Result<Function> {
-        self.send(|message| reply::find(message, at));
+        self.send(|message| Reply::Find { at }.write(message));
         match self.wait() {
             Answer::Function(function) => Ok(function),
             other => Err(other.error()),
@@ -190,7 +190,8 @@ impl Asker<'_> {
 
     /// See [`super::home::Home::offer_changes`].
     pub fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool> {
-        self.send(|message| reply::changed_there(message, seq, at, new, old));
+        let (len, new) = (new.len() as u64, new.as_ptr() as u64);
+        self.send(|message| Reply::ChangedThere { seq, at, len, new, old }.write(message));
         match self.wait() {
             Answer::Taken => Ok(true),
             Answer::Refused(_) => Ok(false),
@@ -246,7 +247,9 @@ impl Asker<'_> {
     fn send_piece(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) {
         let mut digests = Vec::new();
         old.chunks(BLOCK).for_each(|block| Digests::push(&mut digests, xxh3_128(block)));
-        self.send(|message| reply::changed_aside(message, seq, at, new.len() as u32, Digests(&digests)));
+        self.send(|message| {
+            Reply::ChangedAside { seq, at, len: new.len() as u32, old: Digests(&digests) }.write(message)
+        });
         let mut bytes = self.staging.take(new.len());
         bytes.copy_from_slice(new);
         // SAFETY: as in `receive`.

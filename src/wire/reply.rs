@@ -237,27 +237,6 @@ pub fn begin_changed(out: &mut Vec<u8>, seq: u64) {
     Reply::Changed { seq, changes: Changes(&[]) }.write(out);
 }
 
-/// Writes a [`Reply::Fetch`].
-pub(crate) fn fetch(out: &mut Vec<u8>, at: u64, len: u64, known: Known<'_>) {
-    Reply::Fetch { at, len, known }.write(out);
-}
-
-/// Writes a [`Reply::ChangedThere`].
-pub(crate) fn changed_there(out: &mut Vec<u8>, seq: u64, at: u64, new: &[u8], old: SharedFile) {
-    let (len, new) = (new.len() as u64, new.as_ptr() as u64);
-    Reply::ChangedThere { seq, at, len, new, old }.write(out);
-}
-
-/// Writes a [`Reply::ChangedAside`].
-pub(crate) fn changed_aside(out: &mut Vec<u8>, seq: u64, at: u64, len: u32, old: Digests<'_>) {
-    Reply::ChangedAside { seq, at, len, old }.write(out);
-}
-
-/// Writes a [`Reply::Find`].
-pub(crate) fn find(out: &mut Vec<u8>, at: u64) {
-    Reply::Find { at }.write(out);
-}
-
 impl<'a> Reply<'a> {
     /// Writes the message over `out`.
     #[inline(always)]

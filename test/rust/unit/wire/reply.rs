@@ -51,17 +51,17 @@ proptest! {
         if written.last().is_some_and(|(_, new, _)| cut < Changes::HEAD + 2 * new.len()) {
             prop_assert!(Reply::parse(&out[..out.len() - cut]).is_err());
         }
-        fetch(&mut out, at, len, Known(&[]));
+        Reply::Fetch { at, len, known: Known(&[]) }.write(&mut out);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Fetch { at, len, known: Known(&[]) });
         let (new, old) = (at.to_ne_bytes(), SharedFile { pid: 1, descriptor: 2, nonce: at, len });
-        changed_there(&mut out, seq, at, &new, old);
-        let wanted = Reply::ChangedThere { seq, at, len: 8, new: new.as_ptr() as u64, old };
-        prop_assert_eq!(Reply::parse(&out).unwrap(), wanted);
+        let there = Reply::ChangedThere { seq, at, len: 8, new: new.as_ptr() as u64, old };
+        there.write(&mut out);
+        prop_assert_eq!(Reply::parse(&out).unwrap(), there);
         let (wanted, blocks) = (1 + len as u32 % MEMORY_PIECE as u32, 1 + (len as u32 % MEMORY_PIECE as u32) as usize / BLOCK);
         let digests: Vec<u128> = (0..blocks as u128).map(|n| n << 64 | u128::from(at)).collect();
         let mut list = Vec::new();
         digests.iter().for_each(|&digest| Digests::push(&mut list, digest));
-        changed_aside(&mut out, seq, at, wanted, Digests(&list));
+        Reply::ChangedAside { seq, at, len: wanted, old: Digests(&list) }.write(&mut out);
         let Ok(Reply::ChangedAside { seq: read, at: read_at, len: read_len, old }) = Reply::parse(&out) else {
             panic!("{out:?}")
         };
@@ -69,9 +69,9 @@ proptest! {
         prop_assert!(old.iter().eq(digests));
         // One digest too few, or too many bytes.
         prop_assert!(Reply::parse(&out[..out.len() - 16]).is_err());
-        changed_aside(&mut out, seq, at, wanted + BLOCK as u32, Digests(&list));
+        Reply::ChangedAside { seq, at, len: wanted + BLOCK as u32, old: Digests(&list) }.write(&mut out);
         prop_assert!(Reply::parse(&out).is_err());
-        find(&mut out, at);
+        Reply::Find { at }.write(&mut out);
         prop_assert_eq!(Reply::parse(&out).unwrap(), Reply::Find { at });
     }
 
@@ -87,7 +87,7 @@ proptest! {
             written.push(part);
         }
         let mut out = Vec::new();
-        fetch(&mut out, at, len, Known(&list));
+        Reply::Fetch { at, len, known: Known(&list) }.write(&mut out);
         let Ok(Reply::Fetch { known, .. }) = Reply::parse(&out) else { panic!("{out:?}") };
         let (mut rest, mut read) = (known, Vec::new());
         while let Some(part) = rest.take().unwrap() {
@@ -102,7 +102,7 @@ proptest! {
             for (at, len) in wrong {
                 let before = list.len();
                 Known::push(&mut list, (at, len, digest));
-                fetch(&mut out, at, 4096, Known(&list));
+                Reply::Fetch { at, len: 4096, known: Known(&list) }.write(&mut out);
                 prop_assert!(Reply::parse(&out).is_err(), "{at:#x}, {len}");
                 list.truncate(before);
             }

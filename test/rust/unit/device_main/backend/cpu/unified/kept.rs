@@ -2,6 +2,7 @@
 //! Unit tests of `src/device_main/backend/cpu/unified/kept.rs`.
 
 use super::*;
+use crate::wire::reply::Reply;
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
@@ -80,7 +81,7 @@ fn there_are_no_more_parts_than_a_message_holds() {
     let known = KnownParts::of(&store, ranges, false).unwrap();
     assert_eq!(known.pages.iter().count(), Known::MOST);
     let mut message = Vec::new();
-    crate::wire::reply::fetch(&mut message, 0, 1 << 40, known.list());
+    Reply::Fetch { at: 0, len: 1 << 40, known: known.list() }.write(&mut message);
     assert!(message.len() <= crate::wire::MESSAGE_MAX, "{} bytes", message.len());
 }
 
