@@ -3,6 +3,8 @@
 // status, and soon.
 //
 // REQUIRES: plugin
+// Elsewhere nothing ends the devices with status 0: the job ends with an error after 10 s.
+// REQUIRES: openmpi
 // The statuses are those of LLVM 16's libomptarget and libomp.
 // REQUIRES: llvm16
 //
