@@ -4,8 +4,6 @@
 //
 // Compilers up to 17 tell the runtime of no such function.
 // UNSUPPORTED: llvm14, llvm15, llvm16, llvm17
-// Those of 23 do it in a way that the libomptarget of 22 does not know.
-// XFAIL: llvm23
 // Accelerators refuse such images.
 // UNSUPPORTED: accelerators
 //
