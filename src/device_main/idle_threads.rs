@@ -122,7 +122,7 @@ impl IdleThreads {
         self.resting.try_lock()
     }
 
-    /// True if so many threads are idle; what they have unlocked is.
+    /// True if this many threads are idle. What each unlocked before it became idle, the caller sees unlocked.
     pub fn are(&self, count: usize) -> bool {
         self.count.load(Ordering::Acquire) == count
     }
