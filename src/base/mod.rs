@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What every layer may use: a clock, bitcode and ELF reading, errors, sizes of tables, locks, log lines, manual
-//! pages, names of kernels, settings, targets of images.
+//! pages, names of kernels, ranges of addresses, settings, targets of images.
 
 pub(crate) mod bitcode;
 pub(crate) mod clock;
@@ -11,6 +11,7 @@ pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod manual;
 pub mod name;
+pub(crate) mod ranges;
 pub mod settings;
 pub(crate) mod sync;
 pub(crate) mod target;

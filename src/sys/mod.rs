@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The operating system: processes, cgroups, memory mappings, cores and memory of the node, TCP
-//! connections, deadlines.
+//! connections, deadlines, writes to memory.
 
 pub(crate) mod cgroup;
 pub(crate) mod crew;
@@ -13,3 +13,4 @@ pub mod process;
 pub(crate) mod programs;
 pub(crate) mod shared_file;
 pub(crate) mod tcp_liveness;
+pub(crate) mod write_watch;

@@ -280,7 +280,8 @@ impl WorkerProxy {
             | Reply::Changed { .. }
             | Reply::ChangedThere { .. }
             | Reply::ChangedAside { .. }
-            | Reply::Find { .. } => {
+            | Reply::Find { .. }
+            | Reply::Watch { .. } => {
                 return Err(Error::new(format!("{} asks for the program's memory", self.name)));
             }
             Reply::Output { stream, bytes } => {

@@ -5,6 +5,9 @@
 mod functions;
 mod memory;
 mod merge;
+mod watch;
+
+pub(super) use watch::Looked;
 
 use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
@@ -29,6 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
+use watch::Watch;
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = limits::PAGE as usize;
@@ -170,6 +174,8 @@ pub(crate) struct Unified {
     /// What devices have asked for, with their numbers.
     requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
     is_asked: AtomicBool,
+    /// With `OMPTARGET_MPI_USM_CHANGES=scan`; an error where Linux can't watch memory.
+    watch: Option<std::result::Result<Watch, String>>,
 }
 
 impl Unified {
@@ -185,7 +191,9 @@ impl Unified {
         let (taken, requests, is_asked) = Default::default();
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
-        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked }
+        let watch = (settings.usm_changes == settings::Changes::Scan)
+            .then(|| Watch::new(devices.len()).map_err(|e| e.to_string()));
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked, watch }
     }
 
     /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
@@ -207,6 +215,11 @@ impl Unified {
     pub(crate) fn check_device(&self, device: usize) -> Result<()> {
         if !self.is_on() {
             return Ok(());
+        }
+        if let Some(Err(why)) = &self.watch {
+            return Err(Error::new(format!(
+                "OMPTARGET_MPI_USM_CHANGES=scan needs Linux 6.7 or newer, and userfaultfd: {why}"
+            )));
         }
         let Some(obstacle) = self.obstacles[device].clone().or_else(|| self.stacks[device].obstacle()) else {
             return Ok(());
@@ -233,6 +246,20 @@ impl Unified {
     pub(super) fn ask(&self, port: usize, request: Request) {
         self.requests.lock().push_back((port, request));
         self.is_asked.store(true, Ordering::Release);
+    }
+
+    /// What a device has to learn with a kernel about the program's memory, if that is watched.
+    #[inline]
+    pub(super) fn look(&self, port: usize) -> Option<Looked> {
+        let watch = self.watch.as_ref().filter(|_| self.is_on())?;
+        watch.as_ref().ok().map(|watch| watch.look(port))
+    }
+
+    /// A device wants this memory watched.
+    pub(super) fn want(&self, port: usize, ranges: impl Iterator<Item = Range<u64>>) {
+        if let Some(Ok(watch)) = &self.watch {
+            watch.want(port, ranges);
+        }
     }
 
     #[inline]

@@ -2,10 +2,10 @@
 //! What a device on another node keeps of the program's memory when its regions have ended. It is not used again before
 //! the program has confirmed that its memory is still the same: the device asks by digests of what it has.
 
-use super::ranges::Ranges;
 use super::store::Store;
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;
+use crate::base::ranges::Ranges;
 use crate::wire;
 use crate::wire::reply::Known;
 use std::collections::BTreeMap;

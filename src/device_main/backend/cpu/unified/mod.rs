@@ -11,14 +11,15 @@ mod diff;
 mod faults;
 mod kept;
 mod pages;
-mod ranges;
 mod record;
 mod source;
 mod store;
 mod streamed;
 mod together;
+mod watched;
 
 use crate::base::lock::{Mutex, order};
+use crate::base::ranges::Ranges;
 use crate::base::{Error, Result, clock};
 use crate::device_main::backend::Exchange;
 use crate::device_main::home::{Function, Home};
@@ -28,6 +29,7 @@ use faults::Fault;
 pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
 use record::Log;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -83,6 +85,19 @@ impl Unified {
         self.home.get().ok_or(Error::Reported)
     }
 
+    /// The kernel that comes next finds this of the program's memory as it was fetched; the program watches `more` from now on.
+    pub fn renew_watched(&self, unchanged: &Ranges, more: Ranges) -> Result<()> {
+        self.pages_in(&mut self.pages.lock())?.renew_watched(unchanged, more);
+        Ok(())
+    }
+
+    fn pages_in<'a>(&self, pages: &'a mut Option<Pages>) -> Result<&'a mut Pages> {
+        match pages {
+            Some(pages) => Ok(pages),
+            none => Ok(none.insert(Pages::new(&**self.home()?)?)),
+        }
+    }
+
     /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
@@ -135,18 +150,20 @@ impl Unified {
             }
             // After an error too: what the program has not taken over is no memory of it.
             if is_last {
-                self.forget(&mut pages);
+                let wanted = self.forget(&mut pages);
+                if !wanted.is_empty() {
+                    self.home()?.watch(&wanted);
+                }
             }
             sent?;
         }
         Ok(())
     }
 
-    fn forget(&self, pages: &mut Option<Pages>) {
-        if let Some(pages) = pages {
-            pages.forget();
-        }
+    /// Returns what the program should watch.
+    fn forget(&self, pages: &mut Option<Pages>) -> Vec<Range<u64>> {
         self.is_used.store(false, Ordering::SeqCst);
+        pages.as_mut().map_or(Vec::new(), Pages::forget)
     }
 
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
@@ -160,10 +177,7 @@ impl Unified {
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
             return Ok(found);
         }
-        let all = match &mut *pages {
-            Some(pages) => pages,
-            none => none.insert(Pages::new(home)?),
-        };
+        let all = self.pages_in(&mut pages)?;
         self.is_used.store(true, Ordering::SeqCst);
         self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.kernel, fault.address)?);
         Ok(fault.address)

@@ -9,12 +9,13 @@
 use super::ahead::{Ahead, Before};
 use super::diff::{changed_bytes, changed_words, is_change_of, parts_with_much_change};
 use super::kept::{Kept, KnownParts};
-use super::ranges::Ranges;
 use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
 use super::together::Together;
+use super::watched::Watched;
 use crate::base::limits::MEMORY_PIECE_MIN;
+use crate::base::ranges::Ranges;
 use crate::base::{Error, Result};
 use crate::device_main::home::{Home, Piece};
 use crate::sys::mapping;
@@ -44,6 +45,7 @@ pub(super) struct Pages {
     kept: Kept,
     ahead: Ahead,
     together: Together,
+    watched: Watched,
 }
 
 /// Bytes of the program's memory that a kernel waited for.
@@ -58,8 +60,8 @@ impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, kept, ahead, together) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together })
+        let (mapped, kept, ahead, together, watched) = Default::default();
+        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together, watched })
     }
 
     /// Fetches the page of an address that a kernel uses, and others with it, unless it is there.
@@ -74,10 +76,11 @@ impl Pages {
         let (range, before) = self.ahead.around(page, self.source.is_near());
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
-        let mut wanted = self.mapped.gap(page, &range);
-        if let Some(ready) = self.together.ready.around(page) {
-            wanted = wanted.start.max(ready.start)..wanted.end.min(ready.end);
-        }
+        let wanted = self.mapped.gap(page, &range);
+        let wanted = match self.here(page) {
+            Some(here) => wanted.start.max(here.start)..wanted.end.min(here.end),
+            None => self.watched.current.gap(page, &wanted),
+        };
         let (got, mut amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
             Ok(got) if got.0.range.contains(&page) => got,
             // The program has nothing somewhere before the page.
@@ -90,11 +93,23 @@ impl Pages {
         Ok(amount)
     }
 
+    /// What the store has around a page as the program has it, but is not mapped.
+    fn here(&self, page: u64) -> Option<Range<u64>> {
+        self.together.ready.around(page).or_else(|| self.watched.current.around(page))
+    }
+
+    /// A kernel comes: of the watched memory only this is unchanged, and the program watches `more` from now on.
+    pub fn renew_watched(&mut self, unchanged: &Ranges, mut more: Ranges) {
+        // The program may have changed it before it was watched.
+        self.mapped.iter().chain(self.together.ready.iter()).for_each(|range| more.remove(&range));
+        self.watched.renew(unchanged, &more);
+    }
+
     /// Has in the store, as the program has it now, what the kernel has used when it ran last.
     fn fetch_together(&mut self, home: &dyn Home, kernel: u64, page: u64) -> Result<Amount> {
         let mut amount = Amount::default();
         let ranges = self.together.begin(kernel, page);
-        if ranges.is_empty() {
+        if ranges.is_empty() || self.here(page).is_some() {
             return Ok(amount);
         }
         let mut known = Vec::new();
@@ -150,7 +165,7 @@ impl Pages {
         mut own: Option<&mut [u8]>,
         is_other: bool,
     ) -> Result<(Before, Amount)> {
-        if self.together.ready.covers(range) {
+        if self.here(range.start).is_some_and(|here| here.end >= range.end) {
             own.map_or(Ok(()), |own| self.fetched.read(range.start, own))?;
             return Ok((Before { range: range.clone(), is_other: false }, Amount::default()));
         }
@@ -187,6 +202,7 @@ impl Pages {
     /// The program does not have these pages any more.
     fn drop_kept(&mut self, gone: &Range<u64>) {
         self.kept.remove(gone);
+        self.watched.change(gone);
         self.fetched.free(gone);
     }
 
@@ -204,8 +220,9 @@ impl Pages {
     }
 
     fn push_changes(&mut self, outgoing: &mut Outgoing<'_>, last: bool) -> Result<()> {
-        let mut copy = Vec::new();
-        for written in self.written()? {
+        let (mut copy, all) = (Vec::new(), self.written()?);
+        all.iter().for_each(|written| self.watched.change(written));
+        for written in all {
             let at = written.start;
             let old = self.fetched.view(&written, !self.source.is_near())?;
             // SAFETY: these pages are mapped. If others may write there, they are only copied.
@@ -304,6 +321,7 @@ impl Pages {
                     unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
                     self.mapped.remove(&gone);
                     self.streamed.remove(&gone);
+                    self.watched.change(&gone);
                     if !self.source.is_near() {
                         self.drop_kept(&gone);
                     }
@@ -330,21 +348,29 @@ impl Pages {
         Ok(false)
     }
 
-    /// No kernel runs: what is here is not the program's memory any more, but may be kept.
-    pub fn forget(&mut self) {
+    /// No kernel runs: what is here is not the program's memory any more, but may be kept. Returns what the program should
+    /// watch.
+    pub fn forget(&mut self) -> Vec<Range<u64>> {
         self.streamed.clear();
         for range in self.mapped.iter() {
             // SAFETY: this object mapped what there is, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
+        let wanted = self.watched.end(&self.mapped);
         if self.source.is_near() {
-            self.fetched.trim();
+            if self.fetched.trim() {
+                self.watched.current.clear();
+            }
         } else {
             self.forget_unused();
             self.together.end(&self.mapped);
-            self.kept.add(&self.mapped).iter().for_each(|range| self.fetched.free(range));
+            for range in self.kept.add(&self.mapped) {
+                self.watched.current.remove(&range);
+                self.fetched.free(&range);
+            }
         }
         self.mapped.clear();
+        wanted
     }
 
     /// Forgets what was fetched early and no kernel has used, and frees it unless earlier regions have left it.
@@ -352,7 +378,7 @@ impl Pages {
         let mut unused = mem::take(&mut self.together.ready);
         self.mapped.iter().for_each(|range| unused.remove(&range));
         for range in unused.iter().collect::<Vec<_>>() {
-            self.kept.within(&range).for_each(|kept| unused.remove(&kept));
+            self.kept.within(&range).chain(self.watched.current.within(&range)).for_each(|kept| unused.remove(&kept));
         }
         unused.iter().for_each(|range| self.fetched.free(&range));
     }

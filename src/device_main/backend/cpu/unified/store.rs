@@ -2,9 +2,9 @@
 //! A file in memory whose offsets are the program's addresses, so that neighbors are one mapping: a process has 65,530 at
 //! most.
 
-use super::ranges::Ranges;
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;
+use crate::base::ranges::Ranges;
 use crate::sys::{mapping, shared_file};
 use crate::wire::command::SharedFile;
 use memmap2::{Mmap, MmapOptions};
@@ -75,12 +75,14 @@ impl Store {
         self.kept.insert(range.clone());
     }
 
-    /// No kernel uses the file now: frees its memory if that is much.
-    pub fn trim(&mut self) {
-        if self.kept.bytes() > MEMORY_KEPT {
+    /// No kernel uses the file now: frees its memory if that is much, and then returns true.
+    pub fn trim(&mut self) -> bool {
+        let is_much = self.kept.bytes() > MEMORY_KEPT;
+        if is_much {
             let kept = std::mem::take(&mut self.kept);
             kept.iter().for_each(|range| self.free(&range));
         }
+        is_much
     }
 
     /// Frees the memory of a range, which no kernel uses.

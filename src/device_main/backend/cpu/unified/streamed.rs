@@ -2,8 +2,8 @@
 //! Memory of this process alone, at addresses where kernels write in order: it has large pages, and needs no fault for each
 //! page. It is kept for later regions: Linux clears new memory first, which takes as long as copying to it.
 
-use super::ranges::Ranges;
 use crate::base::limits::{MOVED_KEPT, MOVED_MIN};
+use crate::base::ranges::Ranges;
 use crate::sys::mapping::Movable;
 use std::ops::Range;
 

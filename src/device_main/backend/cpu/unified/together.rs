@@ -3,8 +3,8 @@
 //! that it uses is among it, where each separate part would take a round trip. It is not mapped before it is used, so what
 //! the kernel does not use any more is not asked for again.
 
-use super::ranges::Ranges;
 use crate::base::limits::{KERNELS_REMEMBERED, MEMORY_REMEMBERED, PARTS_REMEMBERED};
+use crate::base::ranges::Ranges;
 use std::collections::VecDeque;
 use std::ops::Range;
 

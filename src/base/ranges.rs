@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Start and end of each range; no two touch.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<u64, u64>);
+pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
     pub fn insert(&mut self, range: Range<u64>) {
@@ -71,6 +71,14 @@ impl Ranges {
     }
 }
 
+impl FromIterator<Range<u64>> for Ranges {
+    fn from_iter<T: IntoIterator<Item = Range<u64>>>(list: T) -> Ranges {
+        let mut ranges = Ranges::default();
+        list.into_iter().filter(|range| !range.is_empty()).for_each(|range| ranges.insert(range));
+        ranges
+    }
+}
+
 #[cfg(test)]
-#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/ranges.rs"]
+#[path = "../../test/rust/unit/base/ranges.rs"]
 mod tests;
