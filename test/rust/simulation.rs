@@ -1289,6 +1289,30 @@ fn a_long_region_of_a_worker_keeps_its_tags() {
     all_tags_go_round(&Case { workers: 2, ..quiet(8, 1) });
 }
 
+/// One thread may load an equal image while another one unloads it.
+#[test]
+fn an_image_that_comes_back_has_another_number() {
+    let job = JobOf::start(&quiet(10, 2)).unwrap();
+    let [one, two] = &job.plugin.devices[..] else { panic!("there are two devices") };
+    let file = vec![7; 3 << 20];
+    let mut submitted = Vec::new();
+    let mut send = |device| {
+        let Coming { id, parcel, .. } = job.plugin.send_image(device, &file).unwrap();
+        submitted.extend(parcel);
+        id
+    };
+    let first = send(one);
+    assert_eq!(send(two), first);
+    job.plugin.unload(two, first).unwrap();
+    let second = send(two);
+    assert_ne!(second, first);
+    for (device, image) in [(one, first), (two, second)] {
+        job.plugin.unload(device, image).unwrap();
+    }
+    submitted.iter().for_each(|(_, queue)| job.engine.wait(queue).unwrap());
+    job.finish();
+}
+
 /// Workers get an image from each other, from workers of their own rank and of others.
 #[test]
 #[cfg(feature = "workers")]
