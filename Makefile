@@ -114,7 +114,7 @@ install:
 uninstall:
 	rm -rf '$(DESTDIR)$(PREFIX)/lib/omptarget-mpi' $(addprefix '$(DESTDIR)$(PREFIX)'/,bin/llvm-offload-mpirun \
 	  bin/llvm-offload-mpi-device lib/libomptarget.rtl.mpi.so lib/$(notdir $(flang-runtime)) \
-	  $(addprefix lib/,$(notdir $(wildcard build/llvm/*/lib/*.bc))) $(wildcard include/*.h) \
+	  lib/$(basename $(notdir $(flang-runtime)))-*.bc $(wildcard include/*.h) \
 	  share/man/man1/llvm-offload-mpirun.1 share/man/man1/llvm-offload-mpi-device.1)
 
 help:

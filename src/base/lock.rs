@@ -8,8 +8,9 @@
 //! Nothing that can block forever runs under a lock that another thread's progress needs: no stdio,
 //! no user code, no blocking MPI call. [`order`] names the exceptions.
 //!
-//! It does not list read-write locks and the locks of files that `test/rust/models.rs` checks: threads
-//! take these last, and for a moment. Those of `plugin::near`, which are held for longer, no thread waits for.
+//! It lists neither read-write locks nor plain ones of [`sync`]: threads take these last, and for a
+//! moment. Those of `plugin::near`, which are held for longer, no thread waits for. The one of
+//! `ffi::images` comes first, and only calls that load or unload images wait for it.
 
 use super::sync;
 use std::cell::Cell;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What protocols between threads are made of. `test/rust/models.rs` includes their files with a model
+//! What protocols between threads are made of. `test/rust/models.rs` includes some of their files with a model
 //! checker's versions of these.
 
 pub use std::hint::spin_loop;

@@ -4,16 +4,12 @@
 use super::*;
 use crate::base::elf;
 use crate::base::sync::Mutex;
-use crate::base::target::{self, Target};
 use crate::debug;
 use crate::plugin::image::Entry;
-use crate::plugin::unified;
-use crate::sys::node;
-use crate::sys::process::Mappings;
+use crate::plugin::{compatibility, unified};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
-use std::sync::Once;
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
@@ -57,21 +53,6 @@ pub(super) unsafe fn entries_of(image: &DeviceImage) -> &[OffloadEntry] {
     unsafe { array(image.entries_begin, n) }
 }
 
-/// The first bytes at these addresses, or `None` if nothing there is readable.
-fn head(place: &Range<usize>) -> Result<Option<Vec<u8>>> {
-    let mut head = vec![0; elf::HEADER.min(place.len())];
-    // SAFETY: `head` has this length.
-    let n = unsafe { node::read_any(place.start as u64, head.as_mut_ptr(), head.len()) };
-    if n == head.len() as isize {
-        return Ok(Some(head));
-    }
-    let e = std::io::Error::last_os_error();
-    if n >= 0 || e.raw_os_error() == Some(libc::EFAULT) {
-        return Ok(None);
-    }
-    Err(Error::from(e).context("an image can't be read (process_vm_readv); allow that call here"))
-}
-
 /// The bytes of an image.
 ///
 /// # Safety
@@ -82,7 +63,7 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
         let image = image.as_ref().ok_or_else(|| Error::new("the image is null"))?;
         let len = (image.image_end as usize).checked_sub(image.image_start as usize);
         let len = len.filter(|_| !image.image_start.is_null()).ok_or_else(|| Error::new("the image has no bytes"))?;
-        head(&range_of(image))?.ok_or_else(|| Error::new("the image's library has gone"))?;
+        compatibility::head(&range_of(image))?.ok_or_else(|| Error::new("the image's library has gone"))?;
         Ok(std::slice::from_raw_parts(image.image_start.cast(), len))
     }
 }
@@ -109,72 +90,16 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
     // SAFETY: the caller's promise.
     let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
     // With 0, the stock plugin would take the image without any message.
-    let Some(head) = head(&place).unwrap_or_else(|e| give_up(e)) else {
+    let Some(head) = compatibility::head(&place).unwrap_or_else(|e| give_up(e)) else {
         // LLVM 15 to 18 show images of unloaded libraries again and again.
         // SAFETY: the caller's promise.
         return Ok(i32::from(unsafe { take_again(image) }));
     };
-    // All other devices of a job have the program's ELF machine.
-    let taken = match lifecycle::accelerators() {
-        Some(all) => {
-            let one = device.and_then(|device| all.get(device..=device));
-            check_any(one.unwrap_or(&all), &place, &head)
-        }
-        None => elf::check(&head, elf::MACHINE),
-    };
-    if let Err(e) = taken {
-        debug!("an image is not for MPI devices: {e}");
-        if is_for_accelerators(&head) && lifecycle::accelerators().is_none() {
-            static ONCE: Once = Once::new();
-            ONCE.call_once(|| {
-                log::warning(
-                    "the program has an image for an accelerator, which its MPI devices do not use: a local accelerator \
-                     may execute it, see OMPTARGET_MPI_BACKEND",
-                );
-            });
-        }
-        return Ok(0);
+    let taken = compatibility::is_for(&place, &head, device);
+    if taken {
+        TAKEN.lock().insert(place.start);
     }
-    TAKEN.lock().insert(place.start);
-    Ok(1)
-}
-
-/// What the image at these addresses, which begins like this, is built for.
-fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
-    if !target::is_bitcode(head) {
-        return Target::of_image(head);
-    }
-    let mut bytes = vec![0; place.len()];
-    // SAFETY: `bytes` has this length.
-    let n = unsafe { node::read_any(place.start as u64, bytes.as_mut_ptr(), bytes.len()) };
-    bytes.truncate(n.max(0) as usize);
-    Target::of_image(&bytes)
-}
-
-/// Fails unless some of these targets executes the image that is mapped at `place`, by its first bytes. If none of the images
-/// in its file is for them, they get it all the same, and then say why they refuse it.
-fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
-    let image = target_of(place, head).inspect_err(|e| {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            log::warning(format_args!(
-                "accelerators can't execute an image of the program ({e}): compile it to machine code"
-            ))
-        });
-    })?;
-    let fits = |image| targets.iter().any(|target| target.check(image).is_ok());
-    if targets.is_empty() || fits(image) {
-        return Ok(());
-    }
-    let file = Mappings::now().file_at(place.start).and_then(|path| elf::map(&path).ok());
-    match file.is_some_and(|file| target::images_in(&file).any(fits)) {
-        true => Err(Error::new(format!("it is for {image}, and another one for these"))),
-        false => Ok(()),
-    }
-}
-
-fn is_for_accelerators(head: &[u8]) -> bool {
-    elf::ACCELERATORS.iter().any(|&machine| elf::check_machine(head, machine).is_ok())
+    Ok(taken.into())
 }
 
 /// Whether to take an image of an unloaded library once more. LLVM 15 to 17 show it to each plugin

@@ -3,7 +3,7 @@
 
 use crate::base::{Error, Result};
 use crate::sys::{node, programs};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -74,11 +74,36 @@ pub(crate) fn of_allocation() -> Result<Vec<Host>> {
     Ok(Vec::new())
 }
 
+fn is_name(host: &str) -> bool {
+    host.parse::<IpAddr>().is_err()
+}
+
 /// True if two names belong to one host: one may have the domain, or more of it, that the other one lacks.
 pub(crate) fn is_same(a: &str, b: &str) -> bool {
-    let is_name = |name: &str| name.parse::<IpAddr>().is_err();
     let extends = |long: &str, short| long.strip_prefix(short).is_some_and(|domain| domain.starts_with('.'));
     a == b || (is_name(a) && is_name(b) && (extends(a, b) || extends(b, a)))
+}
+
+/// Fails if one of these names is short for two hosts, as `n1` is for `n1.east` and `n1.west`.
+pub(crate) fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let names: BTreeSet<&str> = names.collect();
+    for name in &names {
+        let start = format!("{name}.");
+        let longer = names.range(start.as_str()..).take_while(|name| name.starts_with(&start));
+        if let Some((a, b)) = longer.clone().zip(longer.skip(1)).find(|(a, b)| !is_same(a, b)) {
+            let advice = "give each host's full name, or its address";
+            return Err(Error::new(format!("the host {name} may be {a} or {b}: {advice}")));
+        }
+    }
+    Ok(())
+}
+
+/// True if two of these hosts have the same name in different domains.
+pub(crate) fn has_namesakes<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut names: Vec<&str> = names.filter(|name| is_name(name)).collect();
+    names.sort_unstable();
+    let label = |name: &'a str| name.split('.').next();
+    names.windows(2).any(|pair| label(pair[0]) == label(pair[1]) && !is_same(pair[0], pair[1]))
 }
 
 /// True if a name or an address is this host's.

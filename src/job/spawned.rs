@@ -25,7 +25,9 @@ pub(super) fn places(
     };
     let in_list = |e: Error| e.context("OMPTARGET_MPI_HOSTS");
     let mut slots = Vec::new();
-    for host in hosts::parse_list(hosts).map_err(in_list)? {
+    let hosts = hosts::parse_list(hosts).map_err(in_list)?;
+    hosts::check_names(hosts.iter().map(|host| host.name.as_str())).map_err(in_list)?;
+    for host in hosts {
         let here = host.slots.map_or(Ok(1), |n| settings.ranks_of(n)).map_err(in_list)?;
         slots.extend(repeat_n(host.name, here as usize));
     }

@@ -3,6 +3,7 @@
 
 use super::options::{Bind, LauncherKind, Options};
 use crate::base::{Error, Result};
+use crate::job::hosts;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +48,10 @@ impl Job {
                 let says = |what: &str| self.arguments.iter().any(|word| word.to_string_lossy().contains(what));
                 if is_spread && !says("map-by") {
                     words.extend(["--map-by", "slot"].map(OsString::from));
+                }
+                // By default it takes what begins alike for one host.
+                if hosts::has_namesakes(self.hosts.iter().map(|(name, _)| name.as_str())) {
+                    words.extend(["--mca", "orte_keep_fqdn_hostnames", "1"].map(OsString::from));
                 }
                 words.extend(self.bind.iter().flat_map(|b| ["--bind-to", b.words().0]).map(OsString::from));
                 if is_spread && !self.heartbeat.is_zero() && !says("oob_tcp_keepalive") {

@@ -105,6 +105,7 @@ impl Plan {
             true => accelerators::count(&job, &build.device, &regions, hosts),
             false => Ok(None),
         })?;
+        hosts::check_names(program_hosts.iter().chain(&hosts).map(|(name, _)| name.as_str()))?;
 
         let mut command = options.command.clone();
         let mut own = None;

@@ -79,47 +79,40 @@ pub(crate) struct Distribution {
 
 impl Distribution {
     /// Sends an image to a device, unless it is already on its way; if no device has it yet, to all. The device claims
-    /// it. Equal images on one device, such as those of two copies of a library, get numbers of their own.
+    /// it. An image that equals another one on the device, such as that of a second copy of a library, or one that the
+    /// device may still be unloading, gets a number of its own.
     pub(crate) fn send(&self, engine: &Engine, devices: &[Device], device: &Device, file: &[u8]) -> Result<Coming> {
         let hash = xxh3_128(file);
         let mut reason = None;
         // Locked until every device was sent its command: a load must not overtake it.
         let mut sent = self.sent.lock();
-        let known = sent.iter().position(|i| i.hash == hash && !i.claimed[device.number]);
-        if let Some(image) = known.map(|i| &mut sent[i])
-            && let Some(message) = image.messages[device.number]
-        {
+        let free = sent.iter_mut().filter(|i| i.hash == hash && !i.claimed[device.number]);
+        if let Some((image, message)) = free.filter_map(|i| i.messages[device.number].map(|m| (i, m))).next() {
             image.claimed[device.number] = true;
             return Ok(Coming { id: image.id, message, parcel: None, is_quiet: image.is_quiet });
         }
         let (parcel, libraries) = parcel(file);
+        let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
+        let tried = || self.tried.fetch_add(1, Ordering::Relaxed);
+        let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
+        let id = ids.find(is_free).expect("fewer images than numbers");
+        let twin = sent.iter().find(|i| i.hash == hash);
+        let is_quiet = twin.map_or_else(
+            || {
+                let checked = engine.leaves_kernels.then(|| quiet::check(file));
+                let is_quiet = matches!(checked, Some(Ok(())));
+                reason = checked.and_then(Result::err);
+                is_quiet
+            },
+            |twin| twin.is_quiet,
+        );
+        let same =
+            |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
         let mut receivers = vec![device];
-        let index = known.unwrap_or_else(|| {
-            let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
-            let tried = || self.tried.fetch_add(1, Ordering::Relaxed);
-            let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
-            let id = ids.find(is_free).expect("fewer images than numbers");
-            let twin = sent.iter().find(|i| i.hash == hash);
-            let is_quiet = twin.map_or_else(
-                || {
-                    let checked = engine.leaves_kernels.then(|| quiet::check(file));
-                    let is_quiet = matches!(checked, Some(Ok(())));
-                    reason = checked.and_then(Result::err);
-                    is_quiet
-                },
-                |twin| twin.is_quiet,
-            );
-            let same =
-                |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
-            // The other devices may never load a second one.
-            receivers.extend(devices.iter().filter(|d| twin.is_none() && d.number != device.number).filter(same));
-            // The devices of the same node come first, then node by node.
-            receivers[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
-            let (messages, claimed) = (vec![None; devices.len()], vec![false; devices.len()]);
-            sent.push(Sent { id, hash, is_quiet, messages, claimed });
-            sent.len() - 1
-        });
-        let image = &mut sent[index];
+        // The other devices may never load a second one.
+        receivers.extend(devices.iter().filter(|d| twin.is_none() && d.number != device.number).filter(same));
+        // The devices of the same node come first, then node by node.
+        receivers[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
         let numbers: Vec<usize> = receivers.iter().map(|d| d.number).collect();
         let parts: Vec<_> = parts(parcel.len() as u64).collect();
         let route = route(&numbers);
@@ -129,6 +122,7 @@ impl Distribution {
         let lease = |hop: &Hop| engine.lease(hop.from.map_or(host, rank), rank(hop.device), parts.len());
         let leases = route.iter().map(lease).collect::<Result<Vec<_>>>()?;
         let tag = |n: usize| route.iter().position(|hop| hop.device == n).map(|i| leases[i].tag());
+        let (mut messages, mut claimed) = (vec![None; devices.len()], vec![false; devices.len()]);
         let mut first = None;
         for (Hop { device, from, to }, lease) in route.iter().zip(&leases) {
             let peer = Peer { rank: from.map_or(host, rank), tag: lease.tag() };
@@ -136,8 +130,8 @@ impl Distribution {
             let size = (parcel.len() as u64, libraries);
             // The program itself sends all parts of the first hop.
             let sends = if from.is_none() { parts.len() as u32 } else { 0 };
-            let (message, queue) = devices[*device].images.receive(image.id, (peer, lease.clone(), sends), size, to)?;
-            image.messages[*device] = Some(message);
+            let (message, queue) = devices[*device].images.receive(id, (peer, lease.clone(), sends), size, to)?;
+            messages[*device] = Some(message);
             first.get_or_insert((message, queue, lease));
         }
         let (message, queue, lease) = first.expect("there is one device at least");
@@ -153,21 +147,23 @@ impl Distribution {
                 return Err(e);
             }
         }
-        image.claimed[device.number] = true;
-        let coming = Coming { id: image.id, message, parcel: Some((parcel, queue)), is_quiet: image.is_quiet };
+        claimed[device.number] = true;
+        sent.push(Sent { id, hash, is_quiet, messages, claimed });
         drop(sent);
         if let Some(e) = reason {
             log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
         }
-        Ok(coming)
+        Ok(Coming { id, message, parcel: Some((parcel, queue)), is_quiet })
     }
 
     /// Notes that a device has not loaded an image that it was sent.
     pub(crate) fn note_failed_load(&self, id: u32, device: &Device) {
-        if let Some(image) = self.sent.lock().iter_mut().find(|i| i.id == id) {
+        let mut sent = self.sent.lock();
+        if let Some(image) = sent.iter_mut().find(|i| i.id == id) {
             image.messages[device.number] = None;
             image.claimed[device.number] = false;
         }
+        sent.retain(|image| image.messages.iter().any(Option::is_some));
     }
 
     /// Takes an image from a device and returns the message that brought it there, if it is there.

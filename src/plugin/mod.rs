@@ -5,6 +5,7 @@ pub(crate) mod address_map;
 mod arena;
 mod batch;
 pub(crate) mod boundary;
+pub(crate) mod compatibility;
 mod connection;
 pub(crate) mod console;
 pub(crate) mod device;

@@ -2,7 +2,7 @@
 //! The lock of the thread that drives the link. One waiting thread at a time holds it; the others
 //! sleep until their wait is over, or until the lock is free.
 //!
-//! `test/rust/models.rs` checks it.
+//! `test/rust/models.rs` checks it, but for patient threads, which check by themselves.
 
 use super::pending::Pending;
 use crate::base::sync::{

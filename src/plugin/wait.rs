@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread checks its own queue before it sleeps while another one drives.
 const SPINS: u32 = 500;
+/// How long a thread sleeps that has waited for long and can't poll: no doorbell ends this sleep.
+const MOMENT: Duration = Duration::from_micros(20);
 /// A longer wait is not a wait for a short region.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -112,10 +114,10 @@ impl Waiting {
                 Progress::Made => backoff.reset(),
                 _ if backoff.is_long() && connection.has_output() => return Ok(false),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(true),
-                // That thread may have polled before this one announced its sleep.
+                // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
                 Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => {
                     backoff.retract();
-                    std::thread::yield_now();
+                    std::thread::sleep(MOMENT);
                     return Ok(false);
                 }
                 // A sleeping thread does not drive, and another one may be in more of a hurry.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Checks the protocols between threads in every order of steps, as far as loom can: the files that take their
+//! Checks some protocols between threads in every order of steps with few preemptions: files that take their
 //! primitives from `src/base/sync.rs` are included here over loom's.
 //!
 //! Time is not modelled. A timed sleep never ends here, so a model that depends on the timeout deadlocks, and loom
-//! finds that.
+//! finds that. Patient threads of a progress lock do depend on it, and are in no model.
 
 use base::sync::{AtomicUsize, Mutex, Ordering, Thread, current, park};
 use device_main::receiver_token::ReceiverToken;

@@ -45,6 +45,8 @@ use crate::wire::command::{Command, Shape};
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -206,6 +208,11 @@ struct End {
     net: Arc<Mutex<Net>>,
 }
 
+thread_local! {
+    /// How long the thread's next test takes.
+    static STALL: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
 impl Transport for End {
     unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
         let net = &mut *self.net.lock();
@@ -230,6 +237,7 @@ impl Transport for End {
     }
 
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
+        std::thread::sleep(STALL.take());
         let net = &mut *self.net.lock();
         net.call(self.rank)?;
         net.deliver(self.rank);
@@ -1287,6 +1295,61 @@ fn a_long_region_keeps_its_tags() {
 #[cfg(feature = "workers")]
 fn a_long_region_of_a_worker_keeps_its_tags() {
     all_tags_go_round(&Case { workers: 2, ..quiet(8, 1) });
+}
+
+/// A thread waits for a device while another one is inside MPI for long.
+#[test]
+fn a_thread_that_can_not_poll_sleeps() {
+    const LEN: usize = 40;
+    let go = Go::new();
+    let job = JobOf::start(&quiet(11, 1)).unwrap();
+    let mut program = Program::new(&job, 1);
+    let buffer = program.alloc(0, LEN).unwrap();
+    program.buffers.push(buffer);
+    program.submit(0, 0, 0..LEN).unwrap();
+    program.settle(0).unwrap();
+    let queue = program.queue(0);
+    let arguments = [program.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
+    program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
+    let used = || clock_gettime(ClockId::ThreadCPUTime);
+    let (since, before) = (Instant::now(), used());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            STALL.set(Duration::from_millis(500));
+            while !STALL.get().is_zero() {
+                job.engine.poll().unwrap();
+            }
+            drop(go);
+        });
+        program.synchronize(0).unwrap();
+    });
+    let used = Duration::try_from(used() - before).unwrap();
+    assert!(used < since.elapsed() / 4, "{used:?} of {:?}", since.elapsed());
+    job.finish();
+}
+
+/// One thread may load an equal image while another one unloads it.
+#[test]
+fn an_image_that_comes_back_has_another_number() {
+    let job = JobOf::start(&quiet(10, 2)).unwrap();
+    let [one, two] = &job.plugin.devices[..] else { panic!("there are two devices") };
+    let file = vec![7; 3 << 20];
+    let mut submitted = Vec::new();
+    let mut send = |device| {
+        let Coming { id, parcel, .. } = job.plugin.send_image(device, &file).unwrap();
+        submitted.extend(parcel);
+        id
+    };
+    let first = send(one);
+    assert_eq!(send(two), first);
+    job.plugin.unload(two, first).unwrap();
+    let second = send(two);
+    assert_ne!(second, first);
+    for (device, image) in [(one, first), (two, second)] {
+        job.plugin.unload(device, image).unwrap();
+    }
+    submitted.iter().for_each(|(_, queue)| job.engine.wait(queue).unwrap());
+    job.finish();
 }
 
 /// Workers get an image from each other, from workers of their own rank and of others.

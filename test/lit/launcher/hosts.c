@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Several hosts, reached by TCP only: devices run where the launcher is told, with the
 // variables that mean something to them; data and results cross the network; --check
-// finds a host that lacks the device executable.
+// finds a host that lacks the device executable. Hosts may have one name in two domains.
 //
 // REQUIRES: hosts
 //
@@ -11,6 +11,8 @@
 // RUN: printf 'gamma slots=2 # the large one\nbeta\n' > %t.hosts
 // RUN: %bare %hosts alpha,beta,gamma env OMP_NUM_THREADS=3 %launch --hostfile %t.hosts %t > %t.out
 // RUN: FileCheck %s --input-file %t.out --check-prefix=FILE
+// RUN: %bare %hosts alpha,n1.east,n1.west env OMP_NUM_THREADS=3 %launch --hosts n1.east,n1.west %t > %t.out
+// RUN: FileCheck %s --input-file %t.out --check-prefix=NAMESAKES
 //
 // CHECK: program on alpha
 // CHECK-NEXT: device 0 on beta, 3 threads
@@ -20,6 +22,8 @@
 // FILE-NEXT: device 0 on gamma, 3 threads
 // FILE-NEXT: device 1 on gamma, 3 threads
 // FILE-NEXT: device 2 on beta, 3 threads
+// NAMESAKES: device 0 on n1.east, 3 threads
+// NAMESAKES-NEXT: device 1 on n1.west, 3 threads
 //
 // RUN: not %hosts --hide gamma=%prefix alpha,beta,gamma %launch --hosts beta,gamma --check %t > %t.out
 // RUN: FileCheck %s --input-file %t.out --check-prefix=LACKS

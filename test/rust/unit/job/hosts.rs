@@ -34,6 +34,25 @@ fn a_host_is_known_without_its_domain() {
 }
 
 #[test]
+fn a_name_that_is_short_for_two_hosts_is_refused() {
+    let refusal = |names: &[&str]| check_names(names.iter().copied()).err().map(|e| e.to_string());
+    for fine in [&["n1", "n1.east", "n1.east.site", "n1"][..], &["n1.east", "n1.west", "n12"], &["10.0.0.1", "10.0"]] {
+        assert_eq!(refusal(fine), None);
+    }
+    for names in [["n1", "n1.east", "n1.west"], ["n1.east", "n1", "n1.west"], ["n1.west", "n1.east", "n1"]] {
+        assert!(refusal(&names).unwrap().starts_with("the host n1 may be n1.east or n1.west: "));
+    }
+    assert!(refusal(&["a.b", "a.b.c", "a.b.c.d", "a.b.e"]).is_some());
+}
+
+#[test]
+fn hosts_of_one_name_are_found() {
+    let found = |names: &[&str]| has_namesakes(names.iter().copied());
+    assert!(found(&["n1.west", "n1-a", "n1.east"]) && !found(&["n1.east", "n1", "n2.east", "n1-a"]));
+    assert!(!found(&["10.0.0.1", "10.0.0.2"]));
+}
+
+#[test]
 fn hosts_are_read() {
     let h = |name: &str, slots| Host { name: name.into(), slots };
     assert_eq!(parse_list("a, b:2").unwrap(), [h("a", None), h("b", Some(2))]);

@@ -13,6 +13,8 @@ fn devices_go_where_there_is_room() {
     assert_eq!(hosts("a:2,b", 1, 4), "a:2,b:1,a:1");
     assert_eq!(hosts("a:4,b:8", 4, 3), "a:1,b:2");
     assert_eq!(hosts("a,b", 4, 2), "a:1,b:1");
+    let e = places_of("n1.a,n1,n1.b", 1, 1, (0, 1)).unwrap_err().to_string();
+    assert!(e.starts_with("OMPTARGET_MPI_HOSTS: the host n1 may be n1.a or n1.b"), "{e}");
     assert!(places_of("a:3,b:4", 2, 3, (0, 1)).unwrap_err().to_string().contains("3 devices can't be 2 to a rank"));
 }
 

@@ -42,6 +42,14 @@ fn each_launcher_gets_its_own_words() {
 }
 
 #[test]
+fn open_mpi_tells_hosts_of_one_name_apart() {
+    let of = |kind, hosts| job(kind, None, hosts).contains(" --mca orte_keep_fqdn_hostnames 1 ");
+    let namesakes = [("me", 1), ("n1.east", 1), ("n1.west", 1)];
+    assert!(of(LauncherKind::Mpirun, &namesakes) && !of(LauncherKind::Mpiexec, &namesakes));
+    assert!(!of(LauncherKind::Mpirun, &namesakes[..2]));
+}
+
+#[test]
 fn a_program_with_an_equals_sign_is_no_variable() {
     let words = with_environment(&[("X".into(), "1".into())], vec!["./a=b".into()]);
     assert_eq!(quoted(&words), r#"env X=1 sh -c 'exec "$0" "$@"' ./a=b"#);
