@@ -105,8 +105,6 @@ pub const MEMORY_ASKED: usize = limit(64, 2);
 /// Least bytes of a range that a program watches, and most ranges that a message names.
 pub const WATCHED_MIN: u64 = 64 << 10;
 pub const WATCHED_PARTS: usize = limit(256, 4);
-/// Most ranges that a program ever watches.
-pub const WATCHED_EVER: usize = limit(8192, 64);
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.

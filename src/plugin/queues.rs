@@ -11,7 +11,7 @@ use super::unified::Looked;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, HEAD_LEN, Ranges, Shape, launch_len};
+use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN, Ranges, Shape, launch_len};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -102,10 +102,10 @@ impl Queues {
         let mut open = queue.open();
         let at = self.engine.tracing().stamp();
         self.engine.read_deferred(queue, &mut open)?;
-        if let Some(Looked { unchanged, more }) = self.engine.connection.unified.look(self.number) {
+        if let Some(Looked { number, unchanged, more }) = self.engine.connection.unified.look(self.number) {
             let (unchanged, more) = (Ranges::encode(&unchanged), Ranges::encode(&more));
-            let watched = Command::Watched { unchanged: Ranges::of(&unchanged), more: Ranges::of(&more) };
-            self.engine.push(queue, &mut open, watched)?;
+            let watched = Command::Watched { number, unchanged: Ranges::of(&unchanged), more: Ranges::of(&more) };
+            self.engine.reserve(queue, &mut open, COMMAND_MAX + unchanged.len() + more.len(), 0)?.push(watched);
         }
         self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_quiet);
         open.note(self.engine.tracing(), at, What::Launch(kernel));

@@ -3,12 +3,15 @@
 //! pages, the first write to one lifts its protection without any event, and `PAGEMAP_SCAN` lists those that still have it
 //! (Linux 6.7; `userfaultfd.rst` and `pagemap.rst` in Linux's admin-guide/mm).
 
+use super::process::{DESCRIPTORS, Mappings};
 use crate::base::Result;
+use crate::base::limits::PAGE;
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Serves faults of user mode only, which ordinary users may ask for. No fault has to be served here.
@@ -17,12 +20,11 @@ const UFFD_API: u64 = 0xAA;
 const UFFD_FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
-const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 // Requests of ioctl(2), with the sizes of their records.
 const UFFDIO_API: u64 = 0xC018_AA3F;
 const UFFDIO_REGISTER: u64 = 0xC020_AA00;
-const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const PAGEMAP_SCAN: u64 = 0xC060_6610;
+const PM_SCAN_WP_MATCHING: u64 = 1 << 0;
 const PAGE_IS_WPALLOWED: u64 = 1 << 0;
 const PAGE_IS_WRITTEN: u64 = 1 << 1;
 const PAGE_IS_FILE: u64 = 1 << 2;
@@ -76,57 +78,67 @@ impl WriteWatch {
         let mut api = [UFFD_API, UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_ASYNC, 0];
         // SAFETY: `struct uffdio_api` is three numbers.
         unsafe { control(&watch.faults, UFFDIO_API, &mut api)? };
-        watch.unchanged(&(0..0), &mut |_| {})?;
+        // Some systems have no such request.
+        let here = std::ptr::from_ref(&api) as u64 / PAGE * PAGE;
+        watch.unchanged(&(here..here + PAGE), &mut |_| {})?;
         Ok(watch)
     }
 
-    /// Watches these pages from now on.
-    ///
-    /// # Errors
-    /// Some of them are not mapped, or another part of the process watches them.
-    pub(crate) fn watch(&self, pages: &Range<u64>) -> io::Result<()> {
-        let len = pages.end - pages.start;
-        let mut register = [pages.start, len, UFFDIO_REGISTER_MODE_WP, 0];
-        let mut protect = [pages.start, len, UFFDIO_WRITEPROTECT_MODE_WP];
-        // SAFETY: `struct uffdio_register` is four numbers, `struct uffdio_writeprotect` three. Linux handles a write to a
-        // protected page itself.
-        unsafe {
-            control(&self.faults, UFFDIO_REGISTER, &mut register)?;
-            control(&self.faults, UFFDIO_WRITEPROTECT, &mut protect)
+    /// Watches this process's own memory in a range from now on. Passes on what was not watched, or was written since.
+    /// Whole mappings are registered: Linux would divide one otherwise.
+    pub(crate) fn watch(&self, mappings: &Mappings, pages: &Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
+        for mapping in mappings.own_memory(pages) {
+            let mut register = [mapping.start, mapping.end - mapping.start, UFFDIO_REGISTER_MODE_WP, 0];
+            // SAFETY: `struct uffdio_register` is four numbers. Linux handles a write to a protected page itself. Memory that
+            // can't be registered is not protected below.
+            let _ = unsafe { control(&self.faults, UFFDIO_REGISTER, &mut register) };
         }
+        let mask = PAGE_IS_WPALLOWED | PAGE_IS_WRITTEN | PAGE_IS_FILE | PAGE_IS_PRESENT;
+        let protect = Scan {
+            flags: PM_SCAN_WP_MATCHING,
+            category_inverted: PAGE_IS_FILE,
+            category_mask: mask,
+            ..Scan::default()
+        };
+        // After an error the rest is not protected.
+        let _ = self.scan(protect, pages, each);
     }
 
     /// Passes on the parts of a range that are as they were when they were last watched. Only this process's own memory
     /// can be: what others may write to is not. Pages that are not there do not count, whatever the reason.
     pub(crate) fn unchanged(&self, pages: &Range<u64>, each: &mut dyn FnMut(Range<u64>)) -> io::Result<()> {
+        let inverted = PAGE_IS_WRITTEN | PAGE_IS_FILE;
+        let mask = PAGE_IS_WPALLOWED | PAGE_IS_WRITTEN | PAGE_IS_FILE | PAGE_IS_PRESENT;
+        self.scan(Scan { category_inverted: inverted, category_mask: mask, ..Scan::default() }, pages, each)
+    }
+
+    fn scan(&self, mut scan: Scan, pages: &Range<u64>, each: &mut dyn FnMut(Range<u64>)) -> io::Result<()> {
         let mut found = [Found::default(); FOUND];
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            end: pages.end,
-            walk_end: pages.start,
-            vec: found.as_mut_ptr() as u64,
-            vec_len: FOUND as u64,
-            category_inverted: PAGE_IS_WRITTEN | PAGE_IS_FILE,
-            category_mask: PAGE_IS_WPALLOWED | PAGE_IS_WRITTEN | PAGE_IS_FILE | PAGE_IS_PRESENT,
-            ..Scan::default()
-        };
+        scan.size = size_of::<Scan>() as u64;
+        (scan.walk_end, scan.end) = (pages.start, pages.end);
+        (scan.vec, scan.vec_len) = (found.as_mut_ptr() as u64, FOUND as u64);
         while scan.walk_end < pages.end {
             scan.start = scan.walk_end;
-            found.fill(Found::default());
             // SAFETY: the record and the array that it names have these sizes.
-            unsafe { control(&self.pagemap, PAGEMAP_SCAN, &mut scan)? };
-            // Linux fills the array from its start.
-            found.iter().take_while(|found| found.end > found.start).for_each(|found| each(found.start..found.end));
+            let n = unsafe { control(&self.pagemap, PAGEMAP_SCAN, &mut scan)? };
+            found[..n].iter().for_each(|found| each(found.start..found.end));
         }
         Ok(())
     }
 }
 
-/// A file of this process through which its memory may change without a trace: `O_DIRECT`, `io_uring` and devices write
+/// A file of this process through which its memory may change without a trace: devices, `io_uring` and `O_DIRECT` write
 /// to pages that were looked up before. `None` if there is none.
 pub(crate) fn open_writer() -> Option<String> {
-    /// Devices that do not, by the beginning of their paths.
-    const HARMLESS: [&str; 9] = [
+    // Without /proc nothing is known.
+    let Ok(files) = std::fs::read_dir(DESCRIPTORS) else { return Some("an unknown file".into()) };
+    files.flatten().find_map(|file| writer(&file.path()))
+}
+
+/// What a descriptor stands for, by its path in `/proc`, if that may write to memory so.
+fn writer(descriptor: &Path) -> Option<String> {
+    /// Devices that do not, by the beginnings of their paths.
+    const HARMLESS: [&str; 10] = [
         "/dev/null",
         "/dev/zero",
         "/dev/full",
@@ -134,32 +146,34 @@ pub(crate) fn open_writer() -> Option<String> {
         "/dev/urandom",
         "/dev/tty",
         "/dev/pts/",
+        "/dev/ptmx",
         "/dev/console",
-        "/dev/shm/",
+        "/dev/kmsg",
     ];
-    let is_direct = |number: &Path| {
-        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(number)).unwrap_or_default();
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-        flags.is_some_and(|flags| i32::from_str_radix(flags.trim(), 8).is_ok_and(|flags| flags & libc::O_DIRECT != 0))
+    let link = std::fs::read_link(descriptor).ok()?.to_string_lossy().into_owned();
+    // What can't be looked at is no file that this process has opened by its name.
+    let kind = std::fs::metadata(descriptor).ok().map(|file| file.file_type());
+    let is_device = kind.is_some_and(|kind| kind.is_char_device() || kind.is_block_device())
+        && !HARMLESS.iter().any(|harmless| link.starts_with(harmless));
+    // For a pipe the flag means packets.
+    let is_direct = || {
+        let info = descriptor.parent()?.with_file_name("fdinfo").join(descriptor.file_name()?);
+        let text = std::fs::read_to_string(info).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        Some(i32::from_str_radix(flags.trim(), 8).ok()? & libc::O_DIRECT != 0)
     };
-    // Without /proc nothing is known.
-    let Ok(files) = std::fs::read_dir("/proc/self/fd") else { return Some("unknown files".into()) };
-    files.flatten().find_map(|file| {
-        let link = std::fs::read_link(file.path()).ok()?.to_string_lossy().into_owned();
-        let is_device = link.starts_with("/dev/") && !HARMLESS.iter().any(|harmless| link.starts_with(harmless));
-        let writes = is_device || link.contains("[io_uring]") || is_direct(Path::new(&file.file_name()));
-        writes.then_some(link)
-    })
+    let writes = is_device || link.contains("[io_uring]") || (!link.starts_with("pipe:") && is_direct() == Some(true));
+    writes.then_some(link)
 }
 
-/// ioctl(2).
+/// ioctl(2); returns its result.
 ///
 /// # Safety
 /// `argument` is the record that the request is defined with.
-unsafe fn control<T>(file: &impl AsRawFd, request: u64, argument: &mut T) -> io::Result<()> {
+unsafe fn control<T>(file: &impl AsRawFd, request: u64, argument: &mut T) -> io::Result<usize> {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), request, std::ptr::from_mut(argument)) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

@@ -142,10 +142,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Lets kernels use the program's memory, if this backend can do that.
     fn connect(&self, _home: Arc<dyn Home>) {}
 
-    /// Of the program's memory that it has watched, only this is unchanged; it watches `more` from now on.
-    fn renew_watched(&self, _unchanged: Ranges<'_>, _more: Ranges<'_>) -> Result<()> {
-        Ok(())
-    }
+    /// Of the program's memory that it has watched, only this is unchanged; it watches `more` from now on. A higher number is
+    /// a later word.
+    fn renew_watched(&self, _number: u64, _unchanged: Ranges<'_>, _more: Ranges<'_>) {}
 
     /// From now on the device is traced.
     fn begin_trace(&self) {}

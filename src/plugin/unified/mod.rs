@@ -251,7 +251,7 @@ impl Unified {
     /// What a device has to learn with a kernel about the program's memory, if that is watched.
     #[inline]
     pub(super) fn look(&self, port: usize) -> Option<Looked> {
-        let watch = self.watch.as_ref().filter(|_| self.is_on())?;
+        let watch = self.watch.as_ref().filter(|_| self.is_on() && self.obstacles[port].is_none())?;
         watch.as_ref().ok().map(|watch| watch.look(port))
     }
 

@@ -4,30 +4,26 @@
 //! A device asks for it ([`Watch::want`]). With its next kernel it learns that the memory is watched, and what it fetches of
 //! it from then on stays valid until a later kernel comes without it ([`Watch::look`]).
 
-use crate::base::limits::{WATCHED_EVER, WATCHED_MIN, WATCHED_PARTS};
+use crate::base::limits::{MEMORY_KEPT, WATCHED_MIN, WATCHED_PARTS};
 use crate::base::lock::{Mutex, order};
 use crate::base::ranges::Ranges;
 use crate::base::{Result, log};
+use crate::sys::process::Mappings;
 use crate::sys::write_watch::{WriteWatch, open_writer};
 use std::mem;
 use std::ops::Range;
 
-pub(super) struct Watch {
-    writes: WriteWatch,
-    state: Mutex<State, { order::LEAF }>,
-}
+pub(super) struct Watch(Mutex<State, { order::LEAF }>);
 
-#[derive(Default)]
 struct State {
+    /// None if memory may change without a trace.
+    writes: Option<WriteWatch>,
     devices: Vec<Device>,
-    /// Ranges that were ever watched. Each may split mappings, of which a process has 65,530 at most.
-    ever: usize,
-    /// Memory may change without a trace.
-    is_over: bool,
 }
 
 #[derive(Default)]
 struct Device {
+    looks: u64,
     /// Watched since before the device has fetched it, and as far as was seen unchanged since.
     ranges: Ranges,
     wanted: Vec<Range<u64>>,
@@ -36,6 +32,8 @@ struct Device {
 /// What a device learns with a kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
+    /// Counts these for each device: kernels may overtake each other.
+    pub number: u64,
     /// Of what was watched before, this is unchanged, and nothing else.
     pub unchanged: Vec<Range<u64>>,
     /// Watched from now on.
@@ -49,65 +47,66 @@ impl Watch {
     /// Linux can't do it here.
     pub fn new(devices: usize) -> Result<Watch> {
         let devices = (0..devices).map(|_| Device::default()).collect();
-        Ok(Watch { writes: WriteWatch::new()?, state: Mutex::new(State { devices, ..State::default() }) })
+        Ok(Watch(Mutex::new(State { writes: Some(WriteWatch::new()?), devices })))
     }
 
     /// A device wants this memory watched.
     pub fn want(&self, device: usize, ranges: impl Iterator<Item = Range<u64>>) {
-        self.state.lock().devices[device].wanted = ranges.take(WATCHED_PARTS).collect();
+        self.0.lock().devices[device].wanted = ranges.take(WATCHED_PARTS).collect();
     }
 
     /// A device is about to get a kernel.
     pub fn look(&self, device: usize) -> Looked {
-        let mut state = self.state.lock();
-        let unchanged = self.unchanged(&state.devices[device].ranges);
-        state.devices[device].ranges = unchanged.iter().cloned().collect();
-        let wanted = mem::take(&mut state.devices[device].wanted);
-        let more: Vec<_> = wanted.into_iter().filter(|range| self.add(&mut state, device, range)).collect();
+        let mut state = self.0.lock();
+        let State { writes, devices } = &mut *state;
+        devices[device].looks += 1;
+        let (number, wanted) = (devices[device].looks, mem::take(&mut devices[device].wanted));
+        let Some(watched) = writes else { return Looked { number, ..Looked::default() } };
+        let mut unchanged = Vec::new();
+        for range in devices[device].ranges.iter() {
+            // After an error the rest counts as changed.
+            let _ = watched.unchanged(&range, &mut |part| push(&mut unchanged, part));
+        }
+        devices[device].ranges = unchanged.iter().cloned().collect();
+        let more = if wanted.is_empty() { Vec::new() } else { watch(watched, devices, device, wanted) };
         // Such a file may have been used before the memory was watched, and change it now.
-        let Some(file) = (!more.is_empty()).then(open_writer).flatten() else { return Looked { unchanged, more } };
-        state.is_over = true;
-        state.devices.iter_mut().for_each(|device| device.ranges.clear());
+        let Some(file) = (!more.is_empty()).then(open_writer).flatten() else {
+            return Looked { number, unchanged, more };
+        };
+        *writes = None;
         drop(state);
         log::warning(format_args!(
             "OMPTARGET_MPI_USM_CHANGES=scan has no effect any more: the program may change memory without a trace by way of \
              {file}"
         ));
-        Looked::default()
+        Looked { number, ..Looked::default() }
     }
+}
 
-    /// The unchanged parts of these ranges, as far as they are worth a line.
-    fn unchanged(&self, ranges: &Ranges) -> Vec<Range<u64>> {
-        let mut unchanged = Vec::new();
-        for range in ranges.iter() {
-            let mut add = |part: Range<u64>| {
-                if part.end - part.start >= WATCHED_MIN && unchanged.len() < WATCHED_PARTS {
-                    unchanged.push(part);
-                }
-            };
-            // After an error the rest counts as changed.
-            let _ = self.writes.unchanged(&range, &mut add);
-        }
-        unchanged
-    }
-
-    /// Watches a range for a device; false if that is not possible.
-    fn add(&self, state: &mut State, device: usize, range: &Range<u64>) -> bool {
-        if state.is_over || state.ever >= WATCHED_EVER {
-            return false;
-        }
-        // What is watched already stays so: other devices rely on it.
-        let mut written: Ranges = std::iter::once(range.clone()).collect();
-        let _ = self.writes.unchanged(range, &mut |part| written.remove(&part));
-        for part in written.iter() {
-            state.devices.iter_mut().for_each(|device| device.ranges.remove(&part));
-            state.ever += 1;
-            if self.writes.watch(&part).is_err() {
-                return false;
+/// Watches memory for a device; returns what of it can be.
+fn watch(writes: &WriteWatch, devices: &mut [Device], device: usize, wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let (mappings, mut more) = (Mappings::now(), Vec::new());
+    for range in wanted {
+        for own in mappings.own_memory(&range) {
+            let part = own.start.max(range.start)..own.end.min(range.end);
+            if devices[device].ranges.bytes() + (part.end - part.start) > MEMORY_KEPT {
+                continue;
             }
+            // What is watched already, and unchanged, stays so: other devices rely on it.
+            writes.watch(&mappings, &part, &mut |written| {
+                devices.iter_mut().for_each(|device| device.ranges.remove(&written));
+            });
+            devices[device].ranges.insert(part.clone());
+            push(&mut more, part);
         }
-        state.devices[device].ranges.insert(range.clone());
-        true
+    }
+    more
+}
+
+/// Adds a range, if it is worth a line.
+fn push(list: &mut Vec<Range<u64>>, range: Range<u64>) {
+    if range.end - range.start >= WATCHED_MIN && list.len() < WATCHED_PARTS {
+        list.push(range);
     }
 }
 

@@ -112,8 +112,8 @@ impl Backend for Cpu {
         self.unified.connect(home, move |function| find_function(&images.read(), function));
     }
 
-    fn renew_watched(&self, unchanged: Ranges<'_>, more: Ranges<'_>) -> Result<()> {
-        self.unified.renew_watched(&unchanged.iter().collect(), more.iter().collect())
+    fn renew_watched(&self, number: u64, unchanged: Ranges<'_>, more: Ranges<'_>) {
+        self.unified.renew_watched(number, &unchanged.iter().collect(), more.iter().collect());
     }
 
     fn begin_trace(&self) {

@@ -47,6 +47,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
         Command::Number { device: a },
         Command::Watched {
+            number: n,
             unchanged: Ranges::of(&bytes[..bytes.len() / 16 * 16]),
             more: Ranges::of(&bytes[..bytes.len() / 32 * 16]),
         },

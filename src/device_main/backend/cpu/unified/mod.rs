@@ -86,15 +86,11 @@ impl Unified {
     }
 
     /// The kernel that comes next finds this of the program's memory as it was fetched; the program watches `more` from now on.
-    pub fn renew_watched(&self, unchanged: &Ranges, more: Ranges) -> Result<()> {
-        self.pages_in(&mut self.pages.lock())?.renew_watched(unchanged, more);
-        Ok(())
-    }
-
-    fn pages_in<'a>(&self, pages: &'a mut Option<Pages>) -> Result<&'a mut Pages> {
-        match pages {
-            Some(pages) => Ok(pages),
-            none => Ok(none.insert(Pages::new(&**self.home()?)?)),
+    /// A higher number is a later word.
+    pub fn renew_watched(&self, number: u64, unchanged: &Ranges, more: Ranges) {
+        // Otherwise nothing was fetched yet.
+        if let Some(pages) = &mut *self.pages.lock() {
+            pages.renew_watched(number, unchanged, more);
         }
     }
 
@@ -177,7 +173,10 @@ impl Unified {
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
             return Ok(found);
         }
-        let all = self.pages_in(&mut pages)?;
+        let all = match &mut *pages {
+            Some(pages) => pages,
+            none => none.insert(Pages::new(home)?),
+        };
         self.is_used.store(true, Ordering::SeqCst);
         self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.kernel, fault.address)?);
         Ok(fault.address)

@@ -99,17 +99,23 @@ impl Pages {
     }
 
     /// A kernel comes: of the watched memory only this is unchanged, and the program watches `more` from now on.
-    pub fn renew_watched(&mut self, unchanged: &Ranges, mut more: Ranges) {
+    pub fn renew_watched(&mut self, number: u64, unchanged: &Ranges, mut more: Ranges) {
         // The program may have changed it before it was watched.
         self.mapped.iter().chain(self.together.ready.iter()).for_each(|range| more.remove(&range));
-        self.watched.renew(unchanged, &more);
+        self.watched.renew(number, unchanged, &more);
     }
 
     /// Has in the store, as the program has it now, what the kernel has used when it ran last.
     fn fetch_together(&mut self, home: &dyn Home, kernel: u64, page: u64) -> Result<Amount> {
         let mut amount = Amount::default();
-        let ranges = self.together.begin(kernel, page);
-        if ranges.is_empty() || self.here(page).is_some() {
+        if self.here(page).is_some() {
+            return Ok(amount);
+        }
+        let mut wanted: Ranges = self.together.begin(kernel, page).into_iter().collect();
+        // These are the program's already.
+        self.mapped.iter().chain(self.watched.current.iter()).for_each(|range| wanted.remove(&range));
+        let ranges: Vec<_> = wanted.iter().collect();
+        if ranges.is_empty() {
             return Ok(amount);
         }
         let mut known = Vec::new();

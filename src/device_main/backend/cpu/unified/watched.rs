@@ -15,8 +15,8 @@ const USES: u32 = 16;
 
 #[derive(Default)]
 pub(super) struct Watched {
-    /// The program watches memory.
-    is_on: bool,
+    /// The number of the last word about watched memory; 0 if there was none.
+    number: u64,
     /// The program has watched this since before any of it was fetched that is still here.
     ranges: Ranges,
     /// What the store has of it.
@@ -29,9 +29,16 @@ pub(super) struct Watched {
 
 impl Watched {
     /// A kernel comes: of what was watched before, only this is unchanged, and `more` is watched from now on. Nothing of
-    /// `more` may be here.
-    pub fn renew(&mut self, unchanged: &Ranges, more: &Ranges) {
-        self.is_on = true;
+    /// `more` may be in use. Kernels may overtake each other, so the program numbers these words.
+    pub fn renew(&mut self, number: u64, unchanged: &Ranges, more: &Ranges) {
+        if number <= self.number {
+            // What is here now is as a later kernel finds it.
+            return;
+        }
+        // Memory may have been watched anew by a word that has not come, and since then it counts as unchanged.
+        let nothing = Ranges::default();
+        let unchanged = if number == self.number + 1 { unchanged } else { &nothing };
+        self.number = number;
         let keep = |ranges: &mut Ranges| {
             let old = mem::take(ranges);
             unchanged.iter().for_each(|range| old.within(&range).for_each(|part| ranges.insert(part)));
@@ -46,7 +53,7 @@ impl Watched {
 
     /// A kernel has changed this, or it is not here any more.
     pub fn change(&mut self, range: &Range<u64>) {
-        if self.is_on {
+        if self.number > 0 {
             self.current.remove(range);
             self.changed.insert(range.clone());
         }
@@ -55,7 +62,7 @@ impl Watched {
     /// All kernels have ended; they have used these pages. Returns what the program should watch: what has been used, and not
     /// changed, twice, and if the program changes it then, ever more rarely.
     pub fn end(&mut self, used: &Ranges) -> Vec<Range<u64>> {
-        if !self.is_on {
+        if self.number == 0 {
             return Vec::new();
         }
         let (mut others, mut unchanged) = (Ranges::default(), BTreeSet::new());

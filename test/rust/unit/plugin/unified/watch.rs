@@ -26,12 +26,12 @@ fn a_device_learns_what_is_unchanged() {
     }
     let mut memory = memory();
     let all = part(&memory, 0).start..part(&memory, 3).end;
-    assert_eq!(watch.look(0), Looked::default());
+    assert_eq!(watch.look(0), Looked { number: 1, ..Looked::default() });
     watch.want(0, std::iter::once(all.clone()));
-    assert_eq!(watch.look(0), Looked { unchanged: vec![], more: vec![all.clone()] });
-    assert_eq!(watch.look(0), Looked { unchanged: vec![all.clone()], more: vec![] });
+    assert_eq!(watch.look(0), Looked { number: 2, unchanged: vec![], more: vec![all.clone()] });
+    assert_eq!(watch.look(0), Looked { number: 3, unchanged: vec![all.clone()], more: vec![] });
     memory[PART] = 2;
-    let Looked { unchanged, more } = watch.look(0);
+    let Looked { unchanged, more, .. } = watch.look(0);
     let unchanged: Ranges = unchanged.into_iter().collect();
     assert!(unchanged.covers(&part(&memory, 0)) && unchanged.covers(&part(&memory, 2)) && more.is_empty());
     assert!(!unchanged.covers(&part(&memory, 1)));
@@ -56,4 +56,31 @@ fn what_is_watched_anew_for_one_device_has_changed_for_the_others() {
     assert_eq!(watch.look(1).more, std::slice::from_ref(&all));
     let unchanged: Ranges = watch.look(0).unchanged.into_iter().collect();
     assert!(unchanged.covers(&part(&memory, 0)) && unchanged.within(&part(&memory, 2)).next().is_none());
+}
+
+#[test]
+fn only_memory_of_this_process_is_watched() {
+    let Ok(watch) = Watch::new(1) else { return };
+    if open_writer().is_some() {
+        return;
+    }
+    let file = crate::sys::node::memfd(c"test", 0).unwrap();
+    file.set_len(PART as u64).unwrap();
+    // SAFETY: only this test has the file.
+    let shared = unsafe { memmap2::MmapMut::map_mut(&file).unwrap() };
+    let memory = memory();
+    watch.want(0, [part(&shared, 0), part(&memory, 1)].into_iter());
+    assert_eq!(watch.look(0).more, [part(&memory, 1)]);
+}
+
+#[test]
+fn no_more_is_watched_than_a_device_keeps() {
+    let Ok(watch) = Watch::new(1) else { return };
+    if open_writer().is_some() {
+        return;
+    }
+    let memory = memmap2::MmapOptions::new().len(MEMORY_KEPT as usize + 2 * PART).no_reserve_swap().map_anon().unwrap();
+    let start = memory.as_ptr() as u64;
+    watch.want(0, [start..start + MEMORY_KEPT, start + MEMORY_KEPT..start + MEMORY_KEPT + PART as u64].into_iter());
+    assert_eq!(watch.look(0).more.len(), 1);
 }

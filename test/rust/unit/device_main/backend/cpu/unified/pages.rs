@@ -193,14 +193,21 @@ struct Device<'a> {
     program: &'a Program,
     pages: Pages,
     kernel: u64,
+    /// How many kernels have come, or are on their way.
+    kernels: u64,
+    /// Words about watched memory that later ones overtake.
+    late: Vec<Word>,
 }
+
+/// What comes with a kernel: its number, what is unchanged, and what is watched from now on.
+type Word = (u64, Ranges, Ranges);
 
 impl<'a> Device<'a> {
     fn new(program: &'a Program) -> Device<'a> {
         let mut pages = Pages::new(program).unwrap();
         // Also in programs of few pages.
         pages.streamed.min = 16 * PAGE;
-        Device { program, pages, kernel: KERNEL }
+        Device { program, pages, kernel: KERNEL, kernels: 0, late: Vec::new() }
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
@@ -230,13 +237,28 @@ impl<'a> Device<'a> {
         self.program.watch(&self.pages.forget());
     }
 
-    /// A kernel comes. The program watches `more` from now on, and what it was asked to.
-    fn renew(&mut self, more: impl Iterator<Item = Range<u64>>) {
+    /// The program is about to send a kernel. It watches `more` from now on, and what it was asked to.
+    fn word(&mut self, more: impl Iterator<Item = Range<u64>>) -> Word {
         let mut watched = self.program.watched.lock();
         let unchanged = watched.iter().collect();
         let more: Vec<_> = more.chain(mem::take(&mut *self.program.wanted.lock())).collect();
         more.iter().for_each(|range| watched.insert(range.clone()));
-        self.pages.renew_watched(&unchanged, more.into_iter().collect());
+        self.kernels += 1;
+        (self.kernels, unchanged, more.into_iter().collect())
+    }
+
+    /// A kernel is sent, but others overtake it.
+    fn send_late(&mut self, more: impl Iterator<Item = Range<u64>>) {
+        let word = self.word(more);
+        self.late.push(word);
+    }
+
+    /// A kernel comes, then those that it has overtaken.
+    fn renew(&mut self, more: impl Iterator<Item = Range<u64>>) {
+        let word = self.word(more);
+        for (number, unchanged, more) in std::iter::once(word).chain(mem::take(&mut self.late)) {
+            self.pages.renew_watched(number, &unchanged, more);
+        }
     }
 
     fn refresh(&mut self) -> Result<Amount> {
@@ -733,6 +755,8 @@ enum Step {
     Forget,
     /// The program watches these pages when the next kernel comes.
     Watch(usize, usize),
+    /// A kernel is sent that others overtake.
+    SendLate,
 }
 
 const PAGES: usize = 40;
@@ -750,6 +774,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Refresh),
         2 => Just(Step::Forget),
         3 => (0..PAGES, 1..PAGES).prop_map(|(page, n)| Step::Watch(page, n.min(PAGES - page))),
+        1 => Just(Step::SendLate),
     ]
 }
 
@@ -816,6 +841,7 @@ proptest! {
                     let start = program.base + page as u64 * PAGE;
                     more.push(start..start + n as u64 * PAGE);
                 }
+                Step::SendLate if watches => device.send_late(more.drain(..)),
                 Step::Refresh => {
                     if watches {
                         device.renew(more.drain(..));
@@ -844,7 +870,7 @@ proptest! {
                     }
                     known.clone_from(&theirs);
                 }
-                Step::Program(..) | Step::Write(..) => {}
+                Step::Program(..) | Step::Write(..) | Step::SendLate => {}
             }
         }
         device.send();
