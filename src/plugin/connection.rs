@@ -337,12 +337,12 @@ impl Connection {
     #[cold]
     fn broken(&self, e: Error) -> Error {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
-            // A failure now would make libomptarget abort the process, which would lose its status.
             if ending::has_begun() {
-                ending::hold();
-            } else {
-                std::thread::sleep(GRACE);
+                // `guard` holds the call, not this function: its callers have locks, which the ending thread may need.
+                return Error::Reported;
             }
+            // A failure now would make libomptarget abort the process, which would lose its status.
+            std::thread::sleep(GRACE);
         }
         let is_first = self.ports.iter().fold(true, |first, port| port.lose() & first);
         match e {

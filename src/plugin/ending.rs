@@ -183,7 +183,7 @@ pub(crate) fn holds() -> bool {
 /// moment for them: a thread whose call has just returned soon makes another one. `is_busy` is true
 /// while a region runs.
 pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
-    if HOLDING.get().is_some() || THREAD.load(Ordering::SeqCst) != thread() {
+    if HOLDING.get().is_some() || !is_ending_thread() {
         return;
     }
     let since = *HOLDING.get_or_init(Instant::now);
@@ -219,10 +219,15 @@ pub(crate) fn devices_have_ended() {
     });
 }
 
+/// True if the calling thread ends the process.
+pub(crate) fn is_ending_thread() -> bool {
+    THREAD.load(Ordering::SeqCst) == thread()
+}
+
 /// Keeps the calling thread from continuing while another one ends the process.
 #[cold]
 pub(crate) fn hold() {
-    if THREAD.load(Ordering::SeqCst) == thread() {
+    if is_ending_thread() {
         return;
     }
     HELD.fetch_add(1, Ordering::Relaxed);

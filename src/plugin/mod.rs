@@ -221,7 +221,7 @@ impl Plugin {
             let _ = trace.collect(device);
         }
         let unloaded = device.images.unload(id, received);
-        if unloaded.is_err() && ending::status().is_some() {
+        if unloaded.is_err() && ending::is_ending_thread() {
             // Nobody looks at the result of a call that the program's end makes, and libomptarget 22 makes no more.
             if let Err(Error::Text(text)) = &unloaded {
                 log::error(text);
