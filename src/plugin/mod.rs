@@ -264,6 +264,7 @@ impl Plugin {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
+        ending::devices_are_ending();
         shutdown::settle(&self.engine);
         let trace = self.trace.lock().take();
         if trace.is_none() && shutdown::may_leave(&self.engine.connection) {
