@@ -267,14 +267,14 @@ impl Plugin {
         ending::devices_are_ending();
         shutdown::settle(&self.engine);
         let trace = self.trace.lock().take();
-        if trace.is_none() && shutdown::may_leave(&self.engine.connection) {
+        // First: the trace names kernels, and devices that are left do not answer.
+        if let Some(trace) = trace {
+            trace.end(&self.devices);
+        }
+        if shutdown::may_leave(&self.engine.connection) {
             shutdown::leave(&self.engine);
         } else {
-            if let Some(trace) = trace {
-                trace.end(&self.devices);
-            }
             if unloads {
-                // Only now: the trace names kernels.
                 self.devices.iter().for_each(|device| drop(self.unload_all(device)));
                 shutdown::check(&self.engine);
             }
