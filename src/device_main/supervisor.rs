@@ -134,7 +134,13 @@ fn supervise(device: i32, launcher: i32, board: &CrashBoard, signals: &libc::sig
             // A signal of the launcher, of a terminal or to the whole process group: the user then knows
             // why the device exits.
             // SAFETY: the kernel fills in the sender for such signals.
-            asked_to_end |= DEADLY.contains(&signal) && [0, launcher].contains(&unsafe { info.si_pid() });
+            let asks_to_end = DEADLY.contains(&signal) && [0, launcher].contains(&unsafe { info.si_pid() });
+            if asks_to_end && let Ok(Some(status)) = process::reap(device, false) {
+                // The launcher may end the job because the device has exited: SIGCHLD comes after these signals.
+                asked_to_end |= libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signal;
+                break status;
+            }
+            asked_to_end |= asks_to_end;
             if let (Some(device), Some(signal)) = (Pid::from_raw(device), Signal::from_named_raw(signal)) {
                 let _ = kill_process(device, signal);
             }

@@ -176,7 +176,7 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
     lifecycle::note_use();
-    let loaded = ending::load(|| plugin()?.load(device, file, &entries))?;
+    let loaded = ending::with_locks(|| plugin()?.load(device, file, &entries))?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)
 }

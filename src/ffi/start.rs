@@ -64,7 +64,7 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         lifecycle::finish_inside();
         return SUCCESS;
     }
-    status("unregister_lib", || {
+    let unregister = || {
         // SAFETY: the caller's promise.
         let images = unsafe { images_of(desc) };
         // What was loaded may be a part of what was registered: LLVM unpacks images.
@@ -73,7 +73,8 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
         let Some(plugin) = lifecycle::unregister(desc as usize) else { return Ok(()) };
         let unload = |l: &LoadedImage| plugin.unload(plugin.device(l.device)?, l.id);
         gone.iter().map(unload).fold(Ok(()), Result::and)
-    })
+    };
+    ending::with_locks(|| status("unregister_lib", unregister))
 }
 
 /// Takes the program's `requires` directives. Returns 0: success for LLVM 18, ignored before.

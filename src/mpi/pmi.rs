@@ -98,8 +98,8 @@ pub(super) fn end() {
     }
 }
 
-/// How long the launcher may take to pass on a line.
-const OUTPUT_TIME: Duration = Duration::from_millis(100);
+/// How long the launcher may take to pass on a line, on a loaded machine.
+const OUTPUT_TIME: Duration = Duration::from_millis(500);
 /// How long to wait for the launcher's answer, in milliseconds.
 const PATIENCE: c_int = 2000;
 

@@ -5,10 +5,20 @@ use super::ending;
 use crate::base::{Error, Result, log};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Makes a call for C. If the call panics or fails, reports that and returns `failure`.
+/// Makes a call for C. If the call panics or fails, reports that and returns `failure`; while another thread ends the
+/// process, such a call is held.
 #[inline]
 pub(crate) fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R {
-    let Some(called) = ending::call(|| catch_unwind(AssertUnwindSafe(call))) else {
+    let called = ending::call(|| {
+        let called = catch_unwind(AssertUnwindSafe(call));
+        if !matches!(called, Ok(Ok(_))) && ending::has_begun() {
+            // libomptarget would abort the process, which would lose its status. This thread holds no lock of the
+            // plugin that the end may need.
+            ending::hold();
+        }
+        called
+    });
+    let Some(called) = called else {
         report_interruption(operation);
         return failure;
     };

@@ -17,7 +17,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log};
 use crate::debug;
 use crate::link::{Inbox, Link, Peer, Progress, Span};
-use crate::mpi::TAG_MEMORY;
+use crate::mpi::{TAG_MEMORY, pmi};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::wire::command::Command;
 use crate::wire::memory_piece;
@@ -285,9 +285,11 @@ impl Connection {
     #[cold]
     pub(crate) fn abort(&self, code: i32) -> ! {
         end_launcher(2 * ABORT_PATIENCE);
-        let _runs = Deadline::start(ABORT_PATIENCE, code, || {});
         flush_streams();
+        let _runs = Deadline::start(ABORT_PATIENCE, code, pmi::fail_everywhere);
         self.link.abort(code, ABORT_PATIENCE);
+        // Another thread does not return from MPI, so that MPI can't abort.
+        pmi::fail_everywhere();
         end(code)
     }
 
@@ -341,12 +343,12 @@ impl Connection {
     #[cold]
     fn broken(&self, e: Error) -> Error {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
-            // A failure now would make libomptarget abort the process, which would lose its status.
             if ending::has_begun() {
-                ending::hold();
-            } else {
-                std::thread::sleep(GRACE);
+                // `guard` holds the call, not this function: its callers have locks, which the ending thread may need.
+                return Error::Reported;
             }
+            // A failure now would make libomptarget abort the process, which would lose its status.
+            std::thread::sleep(GRACE);
         }
         let is_first = self.ports.iter().fold(true, |first, port| port.lose() & first);
         match e {

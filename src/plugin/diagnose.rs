@@ -39,10 +39,12 @@ pub(crate) fn kernel_of(ports: &Ports, (port, seq): (usize, u64)) -> String {
 fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> String {
     // With a limit: this thread may hold the lock already.
     let arena = ports[port].arena.try_lock_for(LOCK_PATIENCE);
+    let is_seen = arena.is_some();
     if let Some(place) = arena.and_then(|arena| arena.place(address)) {
         return format!(", {place}");
     }
     match addresses.and_then(|addresses| addresses.owner(address)) {
+        Some(owner) if owner == port && !is_seen => String::new(),
         Some(owner) if owner == port => ", which is the device's, but nothing is allocated there".into(),
         Some(owner) => format!(", which is an address of device {owner}: a device reaches its own memory only"),
         None => match address_map::host_mapping(address) {

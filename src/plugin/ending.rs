@@ -4,8 +4,8 @@
 //! A thread that still runs regions must not continue while libomptarget deinitializes itself:
 //! libomptarget 16 first removes the program's regions, and aborts when one of them starts; then it
 //! frees what the regions use, and crashes. Hence calls of other threads do not return once the
-//! program's own exit handlers have run ([`hold`]). Until the devices have ended, each call is held
-//! for half a second at most: a destructor of a library may wait for such a thread.
+//! program's own exit handlers have run ([`hold`]). Until the plugin begins to end the devices, each
+//! call is held for half a second at most: a destructor of a library may wait for such a thread.
 //!
 //! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The
 //! thread's locks then stay locked, and a call of MPI may be incomplete, so nothing may be done that
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
-/// How long calls are held before the devices are ended.
+/// How long calls are held before the plugin begins to end the devices.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the thread that ends the process waits until other threads' calls are held.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -39,6 +39,9 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 /// The time since which other threads' calls are held.
 static HOLDING: OnceLock<Instant> = OnceLock::new();
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// The thread that runs the exit handlers ends the devices, or has ended them: it runs no destructor that could wait
+/// for a held thread.
+static ENDS_DEVICES: AtomicBool = AtomicBool::new(false);
 /// When the devices ended, or were left.
 static DEVICES_ENDED: OnceLock<Instant> = OnceLock::new();
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -57,8 +60,8 @@ enum Stage {
 thread_local! {
     // Without a destructor, because every call accesses it.
     static STAGE: Cell<Stage> = const { Cell::new(Stage::New) };
-    /// The thread is inside [`fn@load`].
-    static IS_LOADING: Cell<bool> = const { Cell::new(false) };
+    /// The thread is inside [`with_locks`].
+    static HAS_LOCKS: Cell<bool> = const { Cell::new(false) };
     static USER: User = const { User };
 }
 
@@ -112,26 +115,25 @@ pub(crate) fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
-/// Initializes a device or loads an image. Meanwhile libomptarget holds a lock that it also needs
-/// when the process exits.
-pub(crate) fn load<R>(load: impl FnOnce() -> R) -> R {
-    /// Ends the load, even if it panics.
-    struct Loading;
-    impl Drop for Loading {
+/// Makes a call during which libomptarget, the dynamic loader or the plugin has locked for this thread what is also
+/// needed when the process exits: one that initializes a device, or loads or unloads images.
+pub(crate) fn with_locks<R>(call: impl FnOnce() -> R) -> R {
+    /// Ends the call, even if it panics.
+    struct Locked(bool);
+    impl Drop for Locked {
         fn drop(&mut self) {
             compiler_fence(Ordering::SeqCst);
-            IS_LOADING.set(false);
+            HAS_LOCKS.set(self.0);
         }
     }
-    IS_LOADING.set(true);
+    let _locked = Locked(HAS_LOCKS.replace(true));
     compiler_fence(Ordering::SeqCst);
-    let _loading = Loading;
-    load()
+    call()
 }
 
-/// True if this thread is inside [`fn@load`].
-pub(crate) fn is_loading() -> bool {
-    IS_LOADING.get()
+/// True if this thread is inside [`with_locks`].
+pub(crate) fn has_locks() -> bool {
+    HAS_LOCKS.get()
 }
 
 /// True if this thread is inside a call of the plugin.
@@ -183,7 +185,7 @@ pub(crate) fn holds() -> bool {
 /// moment for them: a thread whose call has just returned soon makes another one. `is_busy` is true
 /// while a region runs.
 pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
-    if HOLDING.get().is_some() || THREAD.load(Ordering::SeqCst) != thread() {
+    if HOLDING.get().is_some() || !is_ending_thread() {
         return;
     }
     let since = *HOLDING.get_or_init(Instant::now);
@@ -197,6 +199,13 @@ pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
         if now != held {
             (held, changed) = (now, Instant::now());
         }
+    }
+}
+
+/// Holds calls until [`devices_have_ended`], however long that takes, but for those that have locks ([`with_locks`]).
+pub(crate) fn devices_are_ending() {
+    if is_ending_thread() {
+        ENDS_DEVICES.store(true, Ordering::Relaxed);
     }
 }
 
@@ -219,16 +228,22 @@ pub(crate) fn devices_have_ended() {
     });
 }
 
+/// True if the calling thread ends the process.
+pub(crate) fn is_ending_thread() -> bool {
+    THREAD.load(Ordering::SeqCst) == thread()
+}
+
 /// Keeps the calling thread from continuing while another one ends the process.
 #[cold]
 pub(crate) fn hold() {
-    if THREAD.load(Ordering::SeqCst) == thread() {
+    if is_ending_thread() {
         return;
     }
     HELD.fetch_add(1, Ordering::Relaxed);
     loop {
         match (HOLDING.get(), DEVICES_ENDED.get()) {
             (_, Some(ended)) if ended.elapsed() < GRACE => {}
+            (Some(_), None) if ENDS_DEVICES.load(Ordering::Relaxed) && !has_locks() => {}
             (Some(since), None) if since.elapsed() < PAUSE => {}
             _ => break,
         }

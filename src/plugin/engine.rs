@@ -3,6 +3,7 @@
 
 use super::batch::Batch;
 use super::connection::{Connection, Transfer};
+use super::ending;
 use super::heartbeat::Heartbeat;
 use super::near::Deferred;
 use super::port::{Port, Ports};
@@ -288,6 +289,10 @@ impl Engine {
     pub(crate) fn wait(&self, queue: &Arc<Queue>) -> Result<()> {
         self.wait_until(Some(queue), &|| queue.pending.is_idle())?;
         self.connection.finish_output(queue.port());
+        if ending::has_begun() {
+            // Meanwhile: another thread may have had the program's stream for a while.
+            ending::hold();
+        }
         Ok(())
     }
 

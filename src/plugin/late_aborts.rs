@@ -31,7 +31,11 @@ pub(super) fn stop_others() {
 
 extern "C" fn on_abort(signal: c_int) {
     if ending::is_user() {
-        ending::hold();
+        match ending::is_inside() {
+            // MPI has called abort, and this thread may hold any lock of it and of the plugin.
+            true => ending::with_locks(ending::hold),
+            false => ending::hold(),
+        }
     }
     // The program's own handler, or the system, gets the signal if the thread must not be held, or if its hold has
     // timed out.

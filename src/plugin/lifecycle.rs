@@ -102,7 +102,7 @@ fn first_use() -> Result<&'static Plugin> {
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
         Choice::OnUse(devices, settings) => {
-            SPAWNED.get_or_init(|| ending::load(|| spawn(*devices, settings).unwrap_or_else(|e| give_up(e))))
+            SPAWNED.get_or_init(|| ending::with_locks(|| spawn(*devices, settings).unwrap_or_else(|e| give_up(e))))
         }
         Choice::Stock => return Err(Error::Reported),
     };
@@ -312,7 +312,7 @@ extern "C" fn on_exit(status: c_int, first: *mut c_void) {
             // A signal handler has called exit. Its thread may hold any lock, even malloc's.
             end_after(INTERRUPTED_REST, status);
         }
-        if ending::is_loading() {
+        if ending::has_locks() {
             // libomptarget would wait for this thread for ever.
             finish_inside();
             flush_and_wait();

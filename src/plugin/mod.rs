@@ -222,7 +222,7 @@ impl Plugin {
             let _ = trace.collect(device);
         }
         let unloaded = device.images.unload(id, received);
-        if unloaded.is_err() && ending::status().is_some() {
+        if unloaded.is_err() && ending::is_ending_thread() {
             // Nobody looks at the result of a call that the program's end makes, and libomptarget 22 makes no more.
             if let Err(Error::Text(text)) = &unloaded {
                 log::error(text);
@@ -265,16 +265,17 @@ impl Plugin {
         if self.finished.swap(true, Ordering::SeqCst) {
             return;
         }
+        ending::devices_are_ending();
         shutdown::settle(&self.engine);
         let trace = self.trace.lock().take();
-        if trace.is_none() && shutdown::may_leave(&self.engine.connection) {
+        // First: the trace names kernels, and devices that are left do not answer.
+        if let Some(trace) = trace {
+            trace.end(&self.devices);
+        }
+        if shutdown::may_leave(&self.engine.connection) {
             shutdown::leave(&self.engine);
         } else {
-            if let Some(trace) = trace {
-                trace.end(&self.devices);
-            }
             if unloads {
-                // Only now: the trace names kernels.
                 self.devices.iter().for_each(|device| drop(self.unload_all(device)));
                 shutdown::check(&self.engine);
             }

@@ -133,12 +133,13 @@ impl Port {
 
     /// Fails if this device was lost.
     pub(crate) fn alive(&self) -> Result<()> {
-        if self.lost.load(Ordering::Relaxed) { Err(Error::Reported) } else { Ok(()) }
+        if self.lost.load(Ordering::Acquire) { Err(Error::Reported) } else { Ok(()) }
     }
 
     /// Marks the device as lost: its contents can't be trusted any more. True the first time.
     pub(crate) fn lose(&self) -> bool {
-        let is_first = !self.lost.swap(true, Ordering::Relaxed);
+        // Who finds the device lost also finds what was noted before: that nobody has seen its failure.
+        let is_first = !self.lost.swap(true, Ordering::AcqRel);
         // An open file keeps its memory, which may be much, also when the device has ended.
         self.fetched.lock().take();
         is_first

@@ -64,15 +64,8 @@ pub(crate) fn leave(engine: &Engine) {
         polled => matches!(polled, Ok(Progress::Made)),
     };
     while since.elapsed() < OUTPUT_PATIENCE && is_more() {}
-    leave_link(&engine.connection);
+    engine.connection.leave(LINK_PATIENCE);
     leave_job();
-}
-
-/// Makes every later use of the link fail. The threads that find that out are held first: they must not tell
-/// libomptarget.
-fn leave_link(connection: &Connection) {
-    ending::devices_have_ended();
-    connection.leave(LINK_PATIENCE);
 }
 
 /// Leaves the devices while this thread, or one that does not return, may hold any lock. The
@@ -105,7 +98,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
         let may_abort = connection.ports.are_whole_job() && aborts_with_success();
         if asked.is_ok() && may_abort && since.elapsed() > DATA_PATIENCE && have_ended() {
             // Another thread copies data behind a kernel that runs, which does not begin any more.
-            leave_link(connection);
+            connection.leave(LINK_PATIENCE);
             (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
             return leave_job();
         }

@@ -49,8 +49,25 @@ impl Drop for Deadline {
 /// Flushes the program's streams, but gives up on a locked one: input is locked while a thread waits for it.
 pub(crate) fn flush_streams() {
     let (done, is_done) = mpsc::channel::<()>();
-    if std::thread::Builder::new().spawn(move || (flush_and_wait(), drop(done))).is_ok() {
-        let _ = is_done.recv_timeout(FLUSH_PATIENCE);
+    // A stream that is locked keeps back those that are older, as the standard ones are.
+    for flush in [flush_and_wait, flush_output] {
+        let done = done.clone();
+        let _ = std::thread::Builder::new().spawn(move || (flush(), drop(done)));
+    }
+    drop(done);
+    let _ = is_done.recv_timeout(FLUSH_PATIENCE);
+}
+
+/// Flushes the program's standard output and error output.
+fn flush_output() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
+    }
+    // SAFETY: libc initializes the streams before any library.
+    unsafe {
+        libc::fflush(stdout);
+        libc::fflush(stderr);
     }
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // However the host program ends, by return, exit, abort, a signal, or in the
-// middle of a region that runs on: the devices end within two seconds (four here,
+// middle of a region that runs on: the devices end within two seconds (ten here,
 // for a machine that does much else), nothing is left, and the status is not
 // lost where the launcher passes it on.
 //
 // RUN: %clang %s -o %t
-// RUN: %run2 --devices-gone 4 --no-files %t return
-// RUN: %run2 --devices-gone 4 --no-files --rc 3 %t exit
-// RUN: %run2 --devices-gone 4 --rc any --timeout 30 %t pending
-// RUN: %run2 --devices-gone 4 --rc fail %t abort
-// RUN: %run2 --devices-gone 4 --rc fail %t kill
-// RUN: %run2 --devices-gone 4 --rc fail %t term
-// RUN: %run2 --devices-gone 4 --rc fail %t _exit
-// RUN: %run2 --devices-gone 4 --rc fail %t running
-// RUN: %run --ranks hdd --devices-gone 4 --rc fail %t running
+// RUN: %run2 --devices-gone 10 --no-files %t return
+// RUN: %run2 --devices-gone 10 --no-files --rc 3 %t exit
+// RUN: %run2 --devices-gone 10 --rc any --timeout 30 %t pending
+// RUN: %run2 --devices-gone 10 --rc fail %t abort
+// RUN: %run2 --devices-gone 10 --rc fail %t kill
+// RUN: %run2 --devices-gone 10 --rc fail %t term
+// RUN: %run2 --devices-gone 10 --rc fail %t _exit
+// RUN: %run2 --devices-gone 10 --rc fail %t running
+// RUN: %run --ranks hdd --devices-gone 10 --rc fail %t running
 
 #include "offload.h"
 #include <signal.h>

@@ -17,10 +17,13 @@ fn a_call_within_a_call_is_not_made() {
 }
 
 #[test]
-fn a_load_that_panics_is_over() {
-    load(|| assert!(is_loading()));
-    assert!(catch_unwind(AssertUnwindSafe(|| load(|| panic!("as intended")))).is_err());
-    assert!(!is_loading());
+fn a_call_with_locks_ends_if_it_panics_but_not_within_another_one() {
+    with_locks(|| {
+        assert!(has_locks());
+        assert!(catch_unwind(AssertUnwindSafe(|| with_locks(|| panic!("as intended")))).is_err());
+        assert!(has_locks());
+    });
+    assert!(!has_locks());
 }
 
 #[test]
