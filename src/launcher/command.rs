@@ -49,9 +49,11 @@ impl Job {
                 if is_spread && !says("map-by") {
                     words.extend(["--map-by", "slot"].map(OsString::from));
                 }
-                // By default it takes what begins alike for one host.
+                // By default it takes what begins alike for one host. (4.1 and 5 have a name each for that.)
                 if hosts::has_namesakes(self.hosts.iter().map(|(name, _)| name.as_str())) {
-                    words.extend(["--mca", "orte_keep_fqdn_hostnames", "1"].map(OsString::from));
+                    for name in ["orte_keep_fqdn_hostnames", "prte_keep_fqdn_hostnames"] {
+                        words.extend(["--mca", name, "1"].map(OsString::from));
+                    }
                 }
                 words.extend(self.bind.iter().flat_map(|b| ["--bind-to", b.words().0]).map(OsString::from));
                 if is_spread && !self.heartbeat.is_zero() && !says("oob_tcp_keepalive") {
