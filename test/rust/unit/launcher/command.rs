@@ -43,7 +43,9 @@ fn each_launcher_gets_its_own_words() {
 
 #[test]
 fn open_mpi_tells_hosts_of_one_name_apart() {
-    let of = |kind, hosts| job(kind, None, hosts).contains(" --mca orte_keep_fqdn_hostnames 1 --mca prte_keep_fqdn_hostnames 1 ");
+    let of = |kind, hosts| {
+        job(kind, None, hosts).contains(" --mca orte_keep_fqdn_hostnames 1 --mca prte_keep_fqdn_hostnames 1 ")
+    };
     let namesakes = [("me", 1), ("n1.east", 1), ("n1.west", 1)];
     assert!(of(LauncherKind::Mpirun, &namesakes) && !of(LauncherKind::Mpiexec, &namesakes));
     assert!(!of(LauncherKind::Mpirun, &namesakes[..2]));
