@@ -156,7 +156,7 @@ settings! {
         default: Value("compare"),
         meaning: "Says how a device learns what the program has changed of memory that regions have used before: each region \
             fetches it again, or compares digests (`compare`), or the program has Linux (6.7 or newer) note its writes \
-            (`scan`), so that unchanged memory costs nothing.",
+            (`scan`), so that unchanged memory is not fetched again.",
     }
     START_TIMEOUT start_timeout: Duration, read by Program, Device {
         values: whole(1..=86_400, Duration::from_secs),

@@ -176,7 +176,7 @@ fn load(device: &Device, file: &[u8], entries: &[OffloadEntry]) -> Result<(u32, 
     };
     let entries: Vec<Entry> = entries.iter().map(entry).collect();
     lifecycle::note_use();
-    let loaded = ending::with_locks(|| plugin()?.load(device, file, &entries))?;
+    let loaded = plugin()?.load(device, file, &entries)?;
     debug!("{} loaded an image of {} bytes with {} entries", device.name(), file.len(), entries.len());
     Ok(loaded)
 }
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
     image: *mut DeviceImage,
     binary: *mut DeviceBinary,
 ) -> *mut TargetTable {
-    match generation() {
+    ending::with_locks(|| match generation() {
         Generation::Llvm14 | Generation::Llvm15 => {
             // SAFETY: the caller's promise.
             guard("load_binary", ptr::null_mut(), || unsafe { load_table(id, image) })
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
             let status = on_device("load_binary", id, |device| unsafe { load_for_llvm18(device, image, binary) });
             ptr::without_provenance_mut(status.cast_unsigned() as usize)
         }
-    }
+    })
 }
 
 /// Loads an image on a device for LLVM 18's libomptarget, and makes a handle that says whether its kernels take `dyn_ptr`.
@@ -297,7 +297,8 @@ unsafe fn point_to_program(device: &Device, entries: &[OffloadEntry], addresses:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_mpi_load_binary(id: i32, image: *mut DeviceImage, binary: *mut DeviceBinary) -> i32 {
     // SAFETY: the caller's promise.
-    on_device("load_binary", id, |device| unsafe { load_handle(device, image, binary).map(drop) })
+    let load = |device: &Device| unsafe { load_handle(device, image, binary).map(drop) };
+    ending::with_locks(|| on_device("load_binary", id, load))
 }
 
 /// Loads an image on a device and makes a handle of it.
@@ -324,12 +325,13 @@ unsafe fn load_handle<'a>(
 /// Unloads what `mpi_load_binary` loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_mpi_unload_binary(binary: DeviceBinary) -> i32 {
-    status("unload_binary", || {
+    let unload = || {
         if lifecycle::is_closed() {
             return Ok(());
         }
         plugin()?.unload(binary.device()?, binary.image())
-    })
+    };
+    ending::with_locks(|| status("unload_binary", unload))
 }
 
 /// Lets kernels call functions by their addresses in the program. The table, in the device's

@@ -88,7 +88,7 @@ pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
 /// Starts nothing: devices start together with the plugin.
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
-    status("init_device", || {
+    let init = || {
         if let (Choice::OnUse(devices, _), None) = (choice(), lifecycle::started()) {
             // LLVM 18 calls this for all devices before any is used: too early for a program's MPI.
             debug!("device {id} of {devices} will be spawned when it is used");
@@ -98,7 +98,8 @@ pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
             device.check_unified()?;
         }
         Ok(())
-    })
+    };
+    ending::with_locks(|| status("init_device", init))
 }
 
 /// Refuses to record or replay kernels. (If `LIBOMPTARGET_RECORD` is set, LLVM 18 calls this even
@@ -120,10 +121,11 @@ pub extern "C" fn __tgt_rtl_initialize_record_replay(
 /// Unloads the images of a device. (LLVM up to 18 never calls this.)
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_deinit_device(id: i32) -> i32 {
-    status("deinit_device", || {
+    let deinit = || {
         let Some(plugin) = lifecycle::usable() else { return Ok(()) };
         plugin.unload_all(plugin.device(id)?)
-    })
+    };
+    ending::with_locks(|| status("deinit_device", deinit))
 }
 
 /// Replaces the value of `LIBOMPTARGET_INFO`.

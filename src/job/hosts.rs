@@ -108,9 +108,14 @@ pub(crate) fn has_namesakes<'a>(names: impl Iterator<Item = &'a str>) -> bool {
 
 /// True if a name or an address is this host's.
 pub(crate) fn is_here(name: &str) -> bool {
+    is_same(name, &node::host_name()) || has_own_address(name)
+}
+
+/// True if a name stands for an address of this host.
+pub(crate) fn has_own_address(name: &str) -> bool {
     // No other host's address can be bound.
     let is_own = |address: SocketAddr| UdpSocket::bind((address.ip(), 0)).is_ok();
-    is_same(name, &node::host_name()) || (name, 0).to_socket_addrs().is_ok_and(|mut all| all.any(is_own))
+    (name, 0).to_socket_addrs().is_ok_and(|mut all| all.any(is_own))
 }
 
 /// Distributes devices over hosts, if there are any: their number, and the number on each host.

@@ -194,8 +194,10 @@ fn place(
     // A batch system may name a host by another network than the host itself does (n1.ib, n1.mgmt).
     let label = |name: &str| name.split('.').next().map(str::to_owned);
     let here = || named.iter().find(|h| label(&h.name) == label(&this_host));
+    // This host's own name may be short for two of a list.
+    let full = || named.iter().find(|h| hosts::is_same(&h.name, &this_host) && hosts::has_own_address(&h.name));
     // On a login node the program goes into the allocation too.
-    let host = if is_allocation { here().or(named.first()) } else { None };
+    let host = if is_allocation { here().or(named.first()) } else { full() };
     let host = host.map_or(this_host.as_str(), |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
     let sets = if spawns { placement.ranks } else { 1 };

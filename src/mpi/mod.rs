@@ -14,7 +14,7 @@ use mpi_sys as sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The tag of commands and replies; bulk data uses the tags above it.
 pub const TAG_MESSAGE: u32 = 1;
@@ -406,6 +406,9 @@ impl Mpi {
         }
         let (rank, size) = (rank as usize, size as usize);
         pmi::note();
+        if let Some(function) = optional(c"ompi_mpi_abort") {
+            OMPI_ABORT.store(function, Ordering::Relaxed);
+        }
         Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
     }
 
@@ -571,20 +574,23 @@ pub fn is_aborting() -> bool {
     ABORTING.load(Ordering::Relaxed)
 }
 
+/// What `MPI_Abort` of Open MPI calls; null before MPI starts, and with other MPIs.
+static OMPI_ABORT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
 /// Ends all processes of the job at once. Needs no lock: it uses nothing that another MPI call may be changing.
 ///
 /// Open MPI's `MPI_Abort` prints that it was invoked, also with status 0; what it calls then does not.
 pub fn abort_job(code: i32) -> ! {
     ABORTING.store(true, Ordering::Relaxed);
-    match optional(c"ompi_mpi_abort") {
-        Some(function) => {
+    match OMPI_ABORT.load(Ordering::Relaxed) {
+        function if !function.is_null() => {
             // SAFETY: this is Open MPI's declaration (ompi/runtime/mpiruntime.h), for a communicator's handle.
             let abort: unsafe extern "C" fn(sys::MPI_Comm, c_int) -> c_int = unsafe { std::mem::transmute(function) };
             // SAFETY: MPI is started.
             unsafe { abort(sys::RSMPI_COMM_WORLD, code) };
         }
         // SAFETY: MPI is started.
-        None => drop(unsafe { sys::MPI_Abort(sys::RSMPI_COMM_WORLD, code) }),
+        _ => drop(unsafe { sys::MPI_Abort(sys::RSMPI_COMM_WORLD, code) }),
     }
     end(code)
 }

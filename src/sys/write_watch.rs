@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Serves faults of user mode only, which ordinary users may ask for. No fault has to be served here.
@@ -19,6 +18,7 @@ const UFFD_USER_MODE_ONLY: u32 = 1;
 const UFFD_API: u64 = 0xAA;
 const UFFD_FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
+const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
 // Requests of ioctl(2), with the sizes of their records.
 const UFFDIO_API: u64 = 0xC018_AA3F;
@@ -88,10 +88,7 @@ impl WriteWatch {
     /// Whole mappings are registered: Linux would divide one otherwise.
     pub(crate) fn watch(&self, mappings: &Mappings, pages: &Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
         for mapping in mappings.own_memory(pages) {
-            let mut register = [mapping.start, mapping.end - mapping.start, UFFDIO_REGISTER_MODE_WP, 0];
-            // SAFETY: `struct uffdio_register` is four numbers. Linux handles a write to a protected page itself. Memory that
-            // can't be registered is not protected below.
-            let _ = unsafe { control(&self.faults, UFFDIO_REGISTER, &mut register) };
+            let _ = self.register(&mapping);
         }
         let mask = PAGE_IS_WPALLOWED | PAGE_IS_WRITTEN | PAGE_IS_FILE | PAGE_IS_PRESENT;
         let protect = Scan {
@@ -100,8 +97,24 @@ impl WriteWatch {
             category_mask: mask,
             ..Scan::default()
         };
-        // After an error the rest is not protected.
+        // What could not be registered, and the rest after an error, is not protected.
         let _ = self.scan(protect, pages, each);
+    }
+
+    fn register(&self, mapping: &Range<u64>) -> io::Result<()> {
+        let mut new = Vec::new();
+        let others = Scan { category_inverted: PAGE_IS_WPALLOWED, category_mask: PAGE_IS_WPALLOWED, ..Scan::default() };
+        self.scan(others, mapping, &mut |part| new.push(part))?;
+        let mut register = [mapping.start, mapping.end - mapping.start, UFFDIO_REGISTER_MODE_WP, 0];
+        // SAFETY: `struct uffdio_register` is four numbers. Linux handles a write to a protected page itself.
+        unsafe { control(&self.faults, UFFDIO_REGISTER, &mut register)? };
+        for part in new {
+            // Linux before 6.13 leaves pages that mremap(2) has moved marked as protected, though they can be written.
+            let mut unprotect = [part.start, part.end - part.start, 0];
+            // SAFETY: `struct uffdio_writeprotect` is three numbers.
+            unsafe { control(&self.faults, UFFDIO_WRITEPROTECT, &mut unprotect)? };
+        }
+        Ok(())
     }
 
     /// Passes on the parts of a range that are as they were when they were last watched. Only this process's own memory
@@ -151,10 +164,10 @@ fn writer(descriptor: &Path) -> Option<String> {
         "/dev/kmsg",
     ];
     let link = std::fs::read_link(descriptor).ok()?.to_string_lossy().into_owned();
-    // What can't be looked at is no file that this process has opened by its name.
-    let kind = std::fs::metadata(descriptor).ok().map(|file| file.file_type());
-    let is_device = kind.is_some_and(|kind| kind.is_char_device() || kind.is_block_device())
-        && !HARMLESS.iter().any(|harmless| link.starts_with(harmless));
+    // Others are not looked at: a file server may not answer.
+    let is_special = || std::fs::metadata(descriptor).is_ok_and(|file| !file.is_file() && !file.is_dir());
+    let is_harmless = HARMLESS.iter().any(|harmless| link.starts_with(harmless));
+    let is_device = link.starts_with("/dev/") && !is_harmless && is_special();
     // For a pipe the flag means packets.
     let is_direct = || {
         let info = descriptor.parent()?.with_file_name("fdinfo").join(descriptor.file_name()?);

@@ -81,6 +81,14 @@ fn find_directive() {
     }
 }
 
+/// A file was found by which the program's memory may change without a trace.
+pub(super) fn warn_of_writer(file: &str) {
+    log::warning(format_args!(
+        "OMPTARGET_MPI_USM_CHANGES=scan has no effect any more: the program may change memory without a trace by way of \
+         {file}"
+    ));
+}
+
 /// Sends answers to devices.
 pub(super) trait Post {
     /// Sends a control message of one command.
@@ -158,6 +166,24 @@ impl FirstStack {
     }
 }
 
+/// What devices have asked for.
+struct Requests {
+    /// With the devices' numbers.
+    waiting: VecDeque<(usize, Request)>,
+    /// By device, whether a thread answers one.
+    are_answered: Vec<bool>,
+}
+
+impl Requests {
+    /// The next request of a device that no other thread answers: the bulk data of two answers would get mixed up.
+    fn take(&mut self) -> Option<(usize, Request)> {
+        let place = self.waiting.iter().position(|(port, _)| !self.are_answered[*port])?;
+        let (port, request) = self.waiting.remove(place)?;
+        self.are_answered[port] = true;
+        Some((port, request))
+    }
+}
+
 pub(crate) struct Unified {
     mode: settings::Unified,
     on_conflict: settings::Conflict,
@@ -171,8 +197,7 @@ pub(crate) struct Unified {
     processes: Vec<Option<i32>>,
     /// What was taken over while kernels of other devices ran.
     taken: Mutex<Vec<Taken>, { order::TAKEN }>,
-    /// What devices have asked for, with their numbers.
-    requests: Mutex<VecDeque<(usize, Request)>, { order::LEAF }>,
+    requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
     /// With `OMPTARGET_MPI_USM_CHANGES=scan`; an error where Linux can't watch memory.
     watch: Option<std::result::Result<Watch, String>>,
@@ -188,7 +213,9 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (taken, requests, is_asked) = Default::default();
+        let (taken, is_asked) = Default::default();
+        let requests = Requests { waiting: VecDeque::new(), are_answered: vec![false; devices.len()] };
+        let requests = Mutex::new(requests);
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
         let watch = (settings.usm_changes == settings::Changes::Scan)
@@ -244,7 +271,7 @@ impl Unified {
     }
 
     pub(super) fn ask(&self, port: usize, request: Request) {
-        self.requests.lock().push_back((port, request));
+        self.requests.lock().waiting.push_back((port, request));
         self.is_asked.store(true, Ordering::Release);
     }
 
@@ -272,7 +299,8 @@ impl Unified {
     pub(super) fn answer(&self, ports: &Ports, post: &dyn Post, say: Say<'_>) {
         self.is_asked.store(false, Ordering::Release);
         loop {
-            let Some((port, request)) = self.requests.lock().pop_front() else { return };
+            // If there are others, the threads that answer these devices take them next.
+            let Some((port, request)) = self.requests.lock().take() else { return };
             let answered = self.check(port).and_then(|()| match request {
                 Request::Fetch { at, len, known } => {
                     memory::send((post, port), at..at.saturating_add(len), Known(&known))
@@ -297,6 +325,7 @@ impl Unified {
                 // If the link is broken, the waiting threads find out.
                 let _ = post.command(port, Command::Refuse { why: Bytes(why.as_bytes()) });
             }
+            self.requests.lock().are_answered[port] = false;
         }
     }
 

@@ -4,10 +4,10 @@
 //! A device asks for it ([`Watch::want`]). With its next kernel it learns that the memory is watched, and what it fetches of
 //! it from then on stays valid until a later kernel comes without it ([`Watch::look`]).
 
+use crate::base::Result;
 use crate::base::limits::{MEMORY_KEPT, WATCHED_MIN, WATCHED_PARTS};
 use crate::base::lock::{Mutex, order};
 use crate::base::ranges::Ranges;
-use crate::base::{Result, log};
 use crate::sys::process::Mappings;
 use crate::sys::write_watch::{WriteWatch, open_writer};
 use std::mem;
@@ -38,6 +38,8 @@ pub(crate) struct Looked {
     pub unchanged: Vec<Range<u64>>,
     /// Watched from now on.
     pub more: Vec<Range<u64>>,
+    /// A file by which memory may change without a trace: nothing is watched any more.
+    pub writer: Option<String>,
 }
 
 impl Watch {
@@ -68,39 +70,50 @@ impl Watch {
             let _ = watched.unchanged(&range, &mut |part| push(&mut unchanged, part));
         }
         devices[device].ranges = unchanged.iter().cloned().collect();
-        let more = if wanted.is_empty() { Vec::new() } else { watch(watched, devices, device, wanted) };
-        // Such a file may have been used before the memory was watched, and change it now.
-        let Some(file) = (!more.is_empty()).then(open_writer).flatten() else {
-            return Looked { number, unchanged, more };
-        };
-        *writes = None;
+        if wanted.is_empty() {
+            return Looked { number, unchanged, ..Looked::default() };
+        }
+        let (more, written) = watch(watched, devices, device, wanted);
         drop(state);
-        log::warning(format_args!(
-            "OMPTARGET_MPI_USM_CHANGES=scan has no effect any more: the program may change memory without a trace by way of \
-             {file}"
-        ));
-        Looked { number, ..Looked::default() }
+        // Such a file may have been used before the memory was watched, and change it now.
+        if let Some(file) = open_writer() {
+            let is_first = self.0.lock().writes.take().is_some();
+            return Looked { number, writer: is_first.then_some(file), ..Looked::default() };
+        }
+        // It may have been written after the scan.
+        let mut unchanged: Ranges = unchanged.into_iter().collect();
+        written.iter().for_each(|range| unchanged.remove(&range));
+        Looked { number, unchanged: unchanged.iter().take(WATCHED_PARTS).collect(), more, writer: None }
     }
 }
 
-/// Watches memory for a device; returns what of it can be.
-fn watch(writes: &WriteWatch, devices: &mut [Device], device: usize, wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    let (mappings, mut more) = (Mappings::now(), Vec::new());
+/// Watches memory for a device. Returns what of it can be watched, and what of that was written before.
+fn watch(
+    writes: &WriteWatch,
+    devices: &mut [Device],
+    device: usize,
+    wanted: Vec<Range<u64>>,
+) -> (Vec<Range<u64>>, Ranges) {
+    let (mappings, mut more, mut written) = (Mappings::now(), Vec::new(), Ranges::default());
     for range in wanted {
         for own in mappings.own_memory(&range) {
             let part = own.start.max(range.start)..own.end.min(range.end);
-            if devices[device].ranges.bytes() + (part.end - part.start) > MEMORY_KEPT {
+            let known: u64 = devices[device].ranges.within(&part).map(|range| range.end - range.start).sum();
+            let room = (MEMORY_KEPT + known).saturating_sub(devices[device].ranges.bytes());
+            let part = part.start..part.end.min(part.start + room);
+            if part.is_empty() {
                 continue;
             }
             // What is watched already, and unchanged, stays so: other devices rely on it.
-            writes.watch(&mappings, &part, &mut |written| {
-                devices.iter_mut().for_each(|device| device.ranges.remove(&written));
+            writes.watch(&mappings, &part, &mut |range| {
+                devices.iter_mut().for_each(|device| device.ranges.remove(&range));
+                written.insert(range);
             });
             devices[device].ranges.insert(part.clone());
             push(&mut more, part);
         }
     }
-    more
+    (more, written)
 }
 
 /// Adds a range, if it is worth a line.

@@ -84,6 +84,7 @@ static void change(int way) {
     unsigned char *moved = mremap(p, N / 2, N / 2, MREMAP_MAYMOVE | MREMAP_FIXED, p + N / 2);
     CHECK(moved == p + N / 2);
     CHECK(mmap(p, N / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+    store(NULL);
     break;
   }
   case 6:

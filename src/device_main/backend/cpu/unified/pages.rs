@@ -364,9 +364,7 @@ impl Pages {
         }
         let wanted = self.watched.end(&self.mapped);
         if self.source.is_near() {
-            if self.fetched.trim() {
-                self.watched.current.clear();
-            }
+            self.fetched.trim(&self.watched.current);
         } else {
             self.forget_unused();
             self.together.end(&self.mapped);

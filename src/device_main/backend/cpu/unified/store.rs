@@ -75,14 +75,14 @@ impl Store {
         self.kept.insert(range.clone());
     }
 
-    /// No kernel uses the file now: frees its memory if that is much, and then returns true.
-    pub fn trim(&mut self) -> bool {
-        let is_much = self.kept.bytes() > MEMORY_KEPT;
-        if is_much {
-            let kept = std::mem::take(&mut self.kept);
-            kept.iter().for_each(|range| self.free(&range));
+    /// No kernel uses the file now: frees its memory if that is much, but for what is `current`.
+    pub fn trim(&mut self, current: &Ranges) {
+        if self.kept.bytes() > MEMORY_KEPT {
+            let mut others = std::mem::take(&mut self.kept);
+            current.iter().for_each(|range| others.remove(&range));
+            others.iter().for_each(|range| self.free(&range));
+            current.iter().for_each(|range| self.kept.insert(range));
         }
-        is_much
     }
 
     /// Frees the memory of a range, which no kernel uses.
