@@ -300,7 +300,9 @@ impl Answers {
         let since = Instant::now();
         loop {
             drive();
-            match self.arrived.lock().pop_front() {
+            // Unlocked before this thread sleeps: the receiver would wait for the lock, again and again.
+            let arrived = self.arrived.lock().pop_front();
+            match arrived {
                 Some(answer) => return answer,
                 None if since.elapsed() < POLLS => std::thread::yield_now(),
                 None => std::thread::park_timeout(SLEEP),

@@ -311,3 +311,20 @@ fn damaged_answers_to_changes_are_errors() {
         assert!(device.send_range([damaged].into_iter().chain(others), piece + 8).is_err());
     }
 }
+
+#[test]
+fn an_answer_does_not_wait_for_the_thread_that_sleeps() {
+    let answers = Answers::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| answers.wait(|| {}));
+        std::thread::sleep(10 * POLLS);
+        // The receiver finds the lock free, nearly always.
+        let is_free = |_: &u32| {
+            std::thread::sleep(SLEEP);
+            answers.arrived.try_lock().is_some()
+        };
+        let free = (0..100).filter(is_free).count();
+        answers.arrive(Answer::Taken);
+        assert!(free > 50, "{free} of 100");
+    });
+}
