@@ -111,8 +111,8 @@ impl WriteWatch {
         for part in new {
             // Linux before 6.13 leaves pages that mremap(2) has moved marked as protected, though they can be written.
             let mut unprotect = [part.start, part.end - part.start, 0];
-            // SAFETY: `struct uffdio_writeprotect` is three numbers.
-            unsafe { control(&self.faults, UFFDIO_WRITEPROTECT, &mut unprotect)? };
+            // SAFETY: `struct uffdio_writeprotect` is three numbers. An error means that the part has been unmapped.
+            let _ = unsafe { control(&self.faults, UFFDIO_WRITEPROTECT, &mut unprotect) };
         }
         Ok(())
     }
@@ -140,8 +140,8 @@ impl WriteWatch {
     }
 }
 
-/// A file of this process through which its memory may change without a trace: devices, `io_uring` and `O_DIRECT` write
-/// to pages that were looked up before. `None` if there is none.
+/// Finds an open file through which this process's memory may change without a trace, if there is one: devices, `io_uring`
+/// and `O_DIRECT` may hold on to pages from before these were watched, and write to them later.
 pub(crate) fn open_writer() -> Option<String> {
     // Without /proc nothing is known.
     let Ok(files) = std::fs::read_dir(DESCRIPTORS) else { return Some("an unknown file".into()) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // With OMPTARGET_MPI_USM_CHANGES=scan memory that has not changed is not fetched again, and what has changed is: by stores,
-// system calls, another thread, another device, a new mapping, or none. A program that opens a file whose reads leave no
-// trace fetches all of it again, and is told so.
+// system calls, another thread, another device, a new mapping, or none. If the program opens a file whose reads leave no
+// trace, a warning says so, and regions fetch all of the memory again.
 //
 // REQUIRES: plugin, scans
 // RUN: %clang %s -lpthread -o %t

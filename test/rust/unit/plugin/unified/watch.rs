@@ -6,6 +6,11 @@ use super::*;
 
 const PART: usize = 128 << 10;
 
+/// `None` where Linux can't watch memory, or this process has a file open that prevents it.
+fn watch_for(devices: usize) -> Option<Watch> {
+    Watch::new(devices).ok().filter(|_| open_writer().is_none())
+}
+
 /// Four parts of memory, all written.
 fn memory() -> memmap2::MmapMut {
     let mut memory = memmap2::MmapMut::map_anon(4 * PART).unwrap();
@@ -20,10 +25,7 @@ fn part(memory: &memmap2::MmapMut, n: usize) -> Range<u64> {
 
 #[test]
 fn a_device_learns_what_is_unchanged() {
-    let Ok(watch) = Watch::new(2) else { return };
-    if open_writer().is_some() {
-        return;
-    }
+    let Some(watch) = watch_for(2) else { return };
     let mut memory = memory();
     let all = part(&memory, 0).start..part(&memory, 3).end;
     assert_eq!(watch.look(0), Looked { number: 1, ..Looked::default() });
@@ -39,10 +41,7 @@ fn a_device_learns_what_is_unchanged() {
 
 #[test]
 fn what_is_watched_anew_for_one_device_has_changed_for_the_others() {
-    let Ok(watch) = Watch::new(2) else { return };
-    if open_writer().is_some() {
-        return;
-    }
+    let Some(watch) = watch_for(2) else { return };
     let mut memory = memory();
     let all = part(&memory, 0).start..part(&memory, 3).end;
     for device in [0, 1] {
@@ -60,10 +59,7 @@ fn what_is_watched_anew_for_one_device_has_changed_for_the_others() {
 
 #[test]
 fn only_memory_of_this_process_is_watched() {
-    let Ok(watch) = Watch::new(1) else { return };
-    if open_writer().is_some() {
-        return;
-    }
+    let Some(watch) = watch_for(1) else { return };
     let file = crate::sys::node::memfd(c"test", 0).unwrap();
     file.set_len(PART as u64).unwrap();
     // SAFETY: only this test has the file.
@@ -75,10 +71,7 @@ fn only_memory_of_this_process_is_watched() {
 
 #[test]
 fn no_more_is_watched_than_a_device_keeps() {
-    let Ok(watch) = Watch::new(1) else { return };
-    if open_writer().is_some() {
-        return;
-    }
+    let Some(watch) = watch_for(1) else { return };
     let memory = memmap2::MmapOptions::new().len(MEMORY_KEPT as usize + 2 * PART).no_reserve_swap().map_anon().unwrap();
     let start = memory.as_ptr() as u64;
     watch.want(0, [start..start + MEMORY_KEPT, start + MEMORY_KEPT..start + MEMORY_KEPT + PART as u64].into_iter());
