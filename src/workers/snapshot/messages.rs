@@ -194,10 +194,23 @@ impl Messages {
         self.forget_answers();
     }
 
+    /// Numbers the answers of the messages that are left anew. Only messages that were never sent depend on them.
     fn forget_answers(&mut self) {
-        self.entries.values_mut().for_each(|entry| entry.after = 0);
-        self.answers = 0;
         self.missing.clear();
+        self.answers = 0;
+        let sent = self.sent.max(self.to_replay);
+        for (&seq, entry) in &mut self.entries {
+            if let Some((number, _)) = &mut entry.answer {
+                *number = self.answers;
+                self.answers += 1;
+            }
+            entry.after = if seq < sent { 0 } else { self.answers };
+        }
+    }
+
+    /// True if the host has the answer of this message, and a lost worker's successor has not given it yet.
+    pub(super) fn is_missing(&self, entry: &Entry) -> bool {
+        entry.answer.is_some_and(|(number, _)| self.missing.contains(&number))
     }
 
     /// The number after that of the last message before this number.

@@ -12,7 +12,8 @@
 //!
 //! If nothing is kept for a replay, a message leaves the log when it is over, in any order. The
 //! others stay: the successor answers each of them with a failure, and does the rest of their
-//! transfers, for which the other side waits.
+//! transfers, for which the other side waits. The host may have the answer of such a message already,
+//! if an image is still forwarded: it leaves the log when the successor has answered it, too.
 //!
 //! Invariants:
 //! - A message is over when it is answered and has forwarded its image, if any. No two messages that
@@ -108,11 +109,15 @@ impl ReplayLog {
                 self.commit(seq, hash);
                 Answer::New
             }
-            Some((number, before)) if self.keeps => {
+            Some((number, before)) => {
                 messages.missing.remove(&number);
-                if before == hash { Answer::Known } else { Answer::Differs }
+                if !self.keeps {
+                    self.end_if_over(seq);
+                } else if before != hash {
+                    return Answer::Differs;
+                }
+                Answer::Known
             }
-            Some(_) => Answer::Known,
         }
     }
 
@@ -124,10 +129,15 @@ impl ReplayLog {
 
     /// Lets other messages use the routes of this one if it is over.
     fn end_if_over(&mut self, seq: u64) {
-        let Some(entry) = self.messages.entries.get(&seq).filter(|entry| entry.is_over()) else { return };
+        let messages = &mut self.messages;
+        let Some(entry) = messages.entries.get(&seq).filter(|entry| entry.is_over()) else { return };
+        if !self.keeps && messages.is_missing(entry) {
+            // The successor still does this message's transfers.
+            return;
+        }
         self.bulk.end_message(&entry.effects, self.keeps);
         if !self.keeps {
-            self.messages.entries.remove(&seq);
+            messages.entries.remove(&seq);
         }
     }
 

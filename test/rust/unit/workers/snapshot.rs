@@ -203,6 +203,31 @@ fn an_image_that_is_forwarded_is_kept_until_all_have_it() {
     assert!(log.is_quiescent() && log.held() == 0);
 }
 
+/// The host has the answer, and the last piece arrives while the successor still repeats the transfers.
+#[test]
+fn a_successor_may_answer_after_an_image_was_forwarded() {
+    let image = Command::Image { image: 1, rank: HOST, tag: 50, len: 50, libraries: 1, to: [Some((3, 50)), None] };
+    let mut log = replay_log(false, 0, FRAGMENT);
+    push(&mut log, 1, image);
+    push(&mut log, 2, READ);
+    send(&mut log, 2);
+    assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::New(0));
+    log.received((HOST, 50), 0, vec![7; 50]);
+    assert_eq!(log.bulk.send((3, 50), 0), None);
+    answers(&mut log, [(1, "one", Answer::New)]);
+    log.give_up_for_good();
+    assert_eq!(log.restart(), 2);
+    push(&mut log, 3, Command::Receive { to: 0, len: 8, rank: HOST, tag: 50 });
+    send(&mut log, 2);
+    log.sent((3, 50));
+    assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::Done(&[][..]));
+    assert_eq!(log.bulk.send((3, 50), 0), Some(0));
+    assert!(log.messages.next().is_none(), "the route is still in use");
+    answers(&mut log, [(2, "failed", Answer::New), (1, "failed", Answer::Known)]);
+    send(&mut log, 1);
+    assert_eq!(log.bulk.receive((HOST, 50), (3, 1)), Asked::New(0));
+}
+
 #[test]
 fn a_tag_comes_again() {
     let (route, receive) = ((HOST, 50), Command::Receive { to: 0, len: 8, rank: HOST, tag: 50 });
