@@ -30,6 +30,8 @@ pub(super) struct Interpreter<B> {
     parts: Arc<Parts<B>>,
     schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
     runner: Runner<B>,
+    /// After a fault another process takes this one's place.
+    is_replaced: bool,
 }
 
 /// The outcome of one command of a message.
@@ -53,9 +55,9 @@ fn copied<'a>(args: Args<'_>, few: &'a mut [u64; FEW_ARGS], many: &'a mut Vec<u6
 }
 
 impl<B: Backend> Interpreter<B> {
-    pub fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>) -> Interpreter<B> {
+    pub fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>, is_replaced: bool) -> Interpreter<B> {
         let runner = Runner::new(parts.clone(), kernel_time);
-        Interpreter { parts, schedule: Mutex::default(), runner }
+        Interpreter { parts, schedule: Mutex::default(), runner, is_replaced }
     }
 
     /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
@@ -84,13 +86,13 @@ impl<B: Backend> Interpreter<B> {
     }
 
     /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
-    pub fn poll_faults(&self, is_replaced: bool, drive: impl Fn()) {
+    pub fn poll_faults(&self, drive: impl Fn()) {
         let backend = &self.parts.backend;
         if let Some(limit) = self.runner.kernel_time {
             backend.check_time(limit);
         }
         if backend.fault().is_some() && self.runner.lose() {
-            self.give_up(is_replaced, drive);
+            self.give_up(drive);
         }
     }
 
@@ -103,7 +105,7 @@ impl<B: Backend> Interpreter<B> {
 
     /// A kernel crashed: all pending work fails.
     #[cold]
-    fn give_up(&self, is_replaced: bool, drive: impl Fn()) {
+    fn give_up(&self, drive: impl Fn()) {
         let Parts { host, backend, output, pool, .. } = &*self.parts;
         let Some(fault) = backend.fault() else { return };
         output::try_flush_stdio();
@@ -114,7 +116,7 @@ impl<B: Backend> Interpreter<B> {
         // The crashed kernel's message is answered first.
         running.sort_by_key(|(_, slot)| *slot != fault.slot);
         let waiting = self.schedule.lock().drain();
-        if is_replaced && running.is_empty() && waiting.is_empty() {
+        if self.is_replaced && running.is_empty() && waiting.is_empty() {
             // A thread that a kernel had left behind crashed: the rank must not wait for this device.
             let mut message = host.link().buffer();
             reply::failed(&mut message, 0, fault.failure);
@@ -248,6 +250,10 @@ impl<B: Backend> Interpreter<B> {
         let Parts { backend, trace, .. } = &*self.parts;
         if let Some(fault) = backend.fault() {
             work.fail(fault.failure.clone());
+            if self.is_replaced {
+                // The next process does the transfers, perhaps with data.
+                return Ok(Step::End(work));
+            }
         }
         if B::IS_ACCELERATOR {
             match self.settle_copies(me, work)? {

@@ -64,7 +64,7 @@ impl<B: Backend> Server<B> {
         let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
         let answers = Answers::default();
         let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace, answers });
-        let interpreter = Interpreter::new(parts.clone(), kernel_time);
+        let interpreter = Interpreter::new(parts.clone(), kernel_time, checkpoint.is_some());
         let (inbox, shutdown_reply) = Default::default();
         let server = Arc::new(Server { parts, inbox, interpreter, shutdown_reply, checkpoint });
         server.parts.backend.connect(server.clone());
@@ -104,7 +104,7 @@ impl<B: Backend> Server<B> {
     /// Handles rare events: reports faults, sends output, exits.
     fn poll_housekeeping(&self, backoff: &Backoff<'_>) {
         let drive = || self.drive_only();
-        self.interpreter.poll_faults(self.checkpoint.is_some(), drive);
+        self.interpreter.poll_faults(drive);
         if self.shutdown_reply.lock().is_some() {
             self.end();
         }

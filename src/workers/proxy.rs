@@ -478,14 +478,8 @@ impl WorkerProxy {
         self.stage == Stage::Ended
     }
 
-    /// Waits until the worker has exited, and kills it if that takes too long.
-    pub(crate) fn wait_for_exit(&mut self, deadline: Instant) {
-        while !self.process.has_exited(false) {
-            if Instant::now() > deadline {
-                self.process.kill();
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
+    pub(crate) fn has_exited(&mut self) -> bool {
+        self.process.has_exited(false)
     }
 
     pub(crate) fn kill(&mut self) {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// How often the rank checks whether workers, snapshots and host are alive.
 const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
-/// How long workers may take to exit.
+/// How long workers may take to exit, while they transfer nothing.
 const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How workers recover from a loss.
@@ -86,8 +86,6 @@ impl WorkerRank {
         match self.pass_on(true) {
             Ok(()) => {
                 // Workers exit by themselves; their snapshots do not.
-                let deadline = Instant::now() + EXIT_PATIENCE;
-                self.workers.iter_mut().for_each(|worker| worker.wait_for_exit(deadline));
                 self.kill_all();
                 self.link.finish();
                 pmi::leave();
@@ -121,13 +119,19 @@ impl WorkerRank {
     fn pass_on(&mut self, checks_liveness: bool) -> Result<()> {
         let link = self.link.clone();
         let mut backoff = link.backoff(self.policy);
-        let mut checked = Instant::now();
+        let (mut checked, mut ended) = (Instant::now(), None);
         loop {
             if self.step()? {
                 // A new one: the doorbell becomes usable once all workers can ring it.
                 backoff = link.backoff(self.policy);
+                ended = None;
             } else if self.workers.iter().all(WorkerProxy::is_ended) && link.is_flushed() {
-                return Ok(());
+                // Until a worker exits it may forward an image.
+                let since = ended.get_or_insert_with(Instant::now);
+                if self.workers.iter_mut().all(WorkerProxy::has_exited) || since.elapsed() > EXIT_PATIENCE {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_micros(200));
             } else {
                 backoff.pause(self.workers.iter().any(WorkerProxy::waits) || link.has_bulk());
             }

@@ -23,7 +23,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
-enum { Steps = 40, N = 100000 };
+enum { Steps = 40, N = 100000, Seen = 8192 };
 
 #pragma omp declare target
 static double total;
@@ -59,9 +59,13 @@ int main(int argc, char **argv) {
 #pragma omp target data map(tofrom : x[:N])
   for (int s = 0; s < Steps; ++s) {
     double so_far = 0, want = 0;
-#pragma omp target map(from : so_far) map(to : once) firstprivate(s, how)
+    // Too much for the message that reports the crash: it comes from the spare.
+    static int seen[Seen];
+#pragma omp target map(from : so_far, seen) map(to : once) firstprivate(s, how)
     {
       printf("step %d\n", s);
+      for (int i = 0; i < Seen; ++i)
+        seen[i] = s + i;
       for (int i = 0; i < N; ++i)
         x[i] += s;
       total += heap[s];
@@ -72,6 +76,8 @@ int main(int argc, char **argv) {
     for (int t = 0; t <= s; ++t)
       want += t;
     CHECK(so_far == want);
+    for (int i = 0; i < Seen; ++i)
+      CHECK(seen[i] == s + i);
     if (s % 10 == 9) {
 #pragma omp target update from(x[:N])
       CHECK(x[N - 1] == N - 1 + want);
