@@ -199,7 +199,7 @@ for name in ("OMPI_CXX", "MPICH_CXX"):
 # run.py has a limit of its own for each job; this one catches all the rest.
 try:
     import psutil  # lit needs it for a limit
-    lit_config.maxIndividualTestTime = 480
+    lit_config.maxIndividualTestTime = 1500
 except ImportError:
     pass
 

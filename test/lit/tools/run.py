@@ -157,7 +157,8 @@ def arguments():
     parser.add_argument("--ranks", default="hd")
     parser.add_argument("--rc", default="0",
                         help="the status to expect; 'fail' is any but 0, 'any' any")
-    parser.add_argument("--timeout", type=float, default=90)
+    parser.add_argument("--timeout", type=float, default=300,
+                        help="only a job that hangs takes so long, also on a busy machine")
     parser.add_argument("--no-mpirun", action="store_true",
                         help="start the program alone, the plugin on the path")
     parser.add_argument("--no-files", action="store_true",

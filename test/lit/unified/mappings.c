@@ -102,7 +102,11 @@ static void moves(void) {
 
 /// A low address, and a high one.
 static void fixed(void) {
-  char *low = map((void *)0x200000, PAGE), *high = map((void *)0x7f0000000000, PAGE);
+  // Chance may have placed something at the high one.
+  char *low = map((void *)0x200000, PAGE), *high = (char *)0x7f0000000000;
+  for (; mmap(high, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != high;
+       high += 1l << 30)
+    CHECK(errno == EEXIST);
   low[0] = 1, high[0] = 2;
   CHECK(touch(low, 1) == 1 && touch(high, 1) == 2 && low[0] == 2 && high[0] == 3);
   CHECK(munmap(low, PAGE) == 0 && munmap(high, PAGE) == 0);
