@@ -478,6 +478,7 @@ impl WorkerProxy {
         self.stage == Stage::Ended
     }
 
+    /// True if the worker's process has exited.
     pub(crate) fn has_exited(&mut self) -> bool {
         self.process.has_exited(false)
     }

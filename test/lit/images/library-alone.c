@@ -6,7 +6,7 @@
 // RUN: rm -rf %t.dir && mkdir %t.dir
 // RUN: %clang -shared -fPIC -DNAME=red -DSTEP=1 %S/Inputs/part.c -o %t.dir/libred.so
 // RUN: %plain-clang %s -L%t.dir -Wl,-rpath,%t.dir -lred -o %t
-// RUN: %run2 --devices-gone 30 --no-files %t 2> %t.err
+// RUN: %run2 --devices-gone 5 --no-files %t 2> %t.err
 // RUN: %line none %t.err
 
 int red_count(int d);
