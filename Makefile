@@ -8,6 +8,7 @@
 #                                        limits, for tests, build/$(MPI)-tiny; with WORKERS=no:
 #                                        without several devices behind a rank, and spares,
 #                                        build/$(MPI)-no-workers)
+#   make both                            for Open MPI and MPICH, side by side
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
 #   make uninstall PREFIX=DIR            remove it from there, for all MPIs
 #   make llvm22                          LLVM 22's libomptarget and liboffload with the plugin in
@@ -24,7 +25,7 @@
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
 #   make check-debian13                  in a root of Debian 13, which it makes: tests with its
-#                                        MPIs and the real LLVM 17, 18, 21 and 22
+#                                        MPIs and the real LLVM 17, 18 and 22
 #   make check-gpu [MPI=…] [LLVM=16]     tests on this machine's GPU (scripts/check-gpu); a machine
 #                                        that lacks compilers and MPI: scripts/gpu-bundle
 #   make soak [MPI=…] [SOAK_SECONDS=600] [SOAK_SEED=N] [SOAK_FLAGS="--spares 1 --devices 2"]
@@ -54,7 +55,7 @@ plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 
-.PHONY: all help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
+.PHONY: all both help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -97,6 +98,11 @@ all: $(flang-runtime)
 	$(cargo) build --locked --bins $(features) $(if $(debug),--lib,--release)
 	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib $(features))
 	$(call lay-out,$(build))
+
+# The end of each build keeps one core only.
+both: $(flang-runtime)
+	@$(MAKE) --no-print-directory MPI=mpich MPICC=mpicc.mpich all & \
+	  $(MAKE) --no-print-directory MPI=openmpi MPICC=mpicc.openmpi all && wait $$!
 
 # What Fortran programs are linked with: their own, no part of the plugin.
 $(flang-runtime): fortran/runtime.c

@@ -11,7 +11,8 @@
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
 //! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
-//! thread nor a receiver that passes the token on to it can, and roots among them do so first.
+//! thread nor a receiver that passes the token on to it can, and roots among them do so first; a receiver that is no root
+//! leaves kernels to them.
 
 use super::idle_threads::IdleThreads;
 use super::placement::Placement;
@@ -24,7 +25,7 @@ use crate::base::lock::{Mutex, order};
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Period of the watching thread. A receiver that it sees twice in the same kernel is late.
@@ -36,6 +37,9 @@ const LOOKS: u32 = 200;
 /// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or
 /// for some milliseconds if a message is ready.
 const CLAIM_LOOKS: (u32, u32) = (5000, 10);
+
+/// The slot of no thread.
+const NONE: usize = usize::MAX;
 
 /// The threads of a device, and the messages that are ready for any of them.
 #[derive(Default)]
@@ -52,8 +56,10 @@ pub(super) struct Pool {
     idle: IdleThreads,
     /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
     home: AtomicUsize,
-    /// The slot of the receiver.
+    /// The slot of the receiver; [`NONE`] while a thread that has taken the token has not begun to receive.
     receiver: AtomicUsize,
+    /// A bit for the slot of each root of libomp.
+    roots: AtomicU64,
     /// The receiver can be woken.
     has_doorbell: AtomicBool,
     /// Threads that have lost the token: in long actions, or they want it back.
@@ -90,6 +96,9 @@ impl Me {
 }
 
 pub(super) trait Serve: Send + Sync + 'static {
+    /// Kernels run on roots of libomp where one is idle.
+    const KEEPS_ROOTS: bool;
+
     fn pool(&self) -> &Pool;
     /// Prepares the calling thread.
     fn begin(&self, slot: usize);
@@ -144,15 +153,19 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
 /// Waits for work and does it, until the calling thread has become the receiver.
 fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
     let pool = server.pool();
-    if me.wants && pool.reclaim(me) {
+    if !pool.become_idle(me) {
         return;
     }
-    pool.idle.enter(me.is_root);
     while !me.receiving {
         if let Some(work) = ready_for_idle_thread(server, me) {
             pool.idle.has_left(me.is_root, || pool.has_work_for_idle());
+            if S::KEEPS_ROOTS {
+                pool.want_back(me);
+            }
             server.execute(me, work);
-            pool.idle.enter(me.is_root);
+            if !pool.become_idle(me) {
+                return;
+            }
         } else if pool.idle.begin_watch(me.is_root) {
             me.receiving = pool.watch(me);
             pool.idle.end_watch();
@@ -176,7 +189,7 @@ fn stand_by<S: Serve>(server: &Arc<S>, me: &mut Me) {
 /// A ready message, but not for the last idle thread, which must be free to replace the receiver.
 fn ready_for_idle_thread<S: Serve>(server: &Arc<S>, me: &Me) -> Option<Box<Work>> {
     let pool = server.pool();
-    if pool.idle.leaves_to_root(me.is_root) {
+    if pool.leaves_to_root(me) {
         return None;
     }
     let ready = || if pool.has_work_for_idle() { pool.next(None) } else { None };
@@ -199,6 +212,7 @@ impl Pool {
         self.begun.store(1, Ordering::Relaxed);
         self.home.store(0, Ordering::Relaxed);
         self.receiver.store(0, Ordering::Relaxed);
+        self.roots.store(0, Ordering::Relaxed);
         Me::new(0, true)
     }
 
@@ -216,7 +230,10 @@ impl Pool {
     /// The calling thread is about to use libomp.
     #[inline]
     pub fn settle(&self, me: &mut Me) {
-        me.is_root = true;
+        if !me.is_root {
+            me.is_root = true;
+            self.roots.fetch_or(1 << me.slot, Ordering::Relaxed);
+        }
         if self.home.load(Ordering::Relaxed) != me.slot {
             self.home.store(me.slot, Ordering::Relaxed);
         }
@@ -239,6 +256,8 @@ impl Pool {
         (me.was_long, me.wants) = (me.receiving, is_home && !me.receiving);
         if me.receiving {
             self.receiver.store(me.slot, Ordering::Relaxed);
+        } else {
+            let _ = self.receiver.compare_exchange(me.slot, NONE, Ordering::Relaxed, Ordering::Relaxed);
         }
         if !me.wants {
             self.away.fetch_sub(1, Ordering::Relaxed);
@@ -254,19 +273,44 @@ impl Pool {
         }
     }
 
-    /// Waits for the token that the calling thread wants; true if it is the receiver then.
+    /// The calling thread becomes idle; false if it wanted the token and is the receiver now.
+    fn become_idle(&self, me: &mut Me) -> bool {
+        if me.wants {
+            return self.reclaim(me);
+        }
+        self.idle.enter(me.is_root);
+        true
+    }
+
+    /// Waits for the token that the calling thread wants. If it does not get it, the thread is idle before its claim
+    /// ends, and the result is true: no other thread takes the messages that were left to this one.
     #[cold]
     fn reclaim(&self, me: &mut Me) -> bool {
         let most = || if self.ready.is_empty() { CLAIM_LOOKS.0 } else { CLAIM_LOOKS.1 };
-        me.receiving = (me.claims || self.token.claim()) && self.token.end_claim(|looks| looks < most());
+        let mut is_idle = false;
+        let mut become_idle = || {
+            self.idle.enter(me.is_root);
+            is_idle = true;
+        };
+        if me.claims || self.token.claim() {
+            me.receiving = self.token.end_claim(|looks| looks < most(), become_idle);
+        } else {
+            become_idle();
+        }
         (me.was_long, me.wants, me.claims) = (me.receiving, false, false);
         self.away.fetch_sub(1, Ordering::Relaxed);
-        if !me.receiving {
-            // This thread takes one of the messages that were left to it. The receiver, which has not been able to pass
-            // the token on, is not asleep.
-            let _ = self.hand_out();
+        is_idle
+    }
+
+    /// The calling thread, which was idle, is about to execute a message. If it ran the last kernel, and the receiver, which
+    /// is no root, can't run the next one, it wants the token.
+    fn want_back(&self, me: &mut Me) {
+        let receiver = self.receiver.load(Ordering::Relaxed);
+        let root_receives = receiver != NONE && self.roots.load(Ordering::Relaxed) >> receiver & 1 == 1;
+        if me.is_root && self.home.load(Ordering::Relaxed) == me.slot && !root_receives {
+            me.wants = true;
+            self.away.fetch_add(1, Ordering::Relaxed);
         }
-        me.receiving
     }
 
     /// True if another thread claims the token.
@@ -311,6 +355,12 @@ impl Pool {
         me.receiving = self.token.retract(offer);
     }
 
+    /// True if the calling thread leaves a kernel to an idle root.
+    #[inline]
+    pub fn leaves_to_root(&self, me: &Me) -> bool {
+        self.idle.leaves_to_root(me.is_root)
+    }
+
     /// True if a thread could replace the receiver.
     #[inline]
     pub fn has_idle_thread(&self) -> bool {
@@ -324,7 +374,7 @@ impl Pool {
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
         loop {
             // The last idle thread starts another one for what was handed over.
-            if self.idle.leaves_to_root(me.is_root)
+            if self.leaves_to_root(me)
                 || !self.handed_over.is_empty()
                 || (self.has_work_for_idle() && self.idle.count() > 1)
             {
@@ -336,7 +386,7 @@ impl Pool {
             } else if self.take_over(state) {
                 return true;
             } else if since.is_none_or(|since| since.elapsed() > REST) {
-                self.token.rest(state, || !self.has_work_for_idle() && !self.idle.leaves_to_root(me.is_root));
+                self.token.rest(state, || !self.has_work_for_idle() && !self.leaves_to_root(me));
                 continue;
             }
             std::thread::sleep(PERIOD);

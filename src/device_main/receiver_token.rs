@@ -85,8 +85,8 @@ impl ReceiverToken {
     }
 
     /// Waits for the token that the calling thread has claimed, as long as `waits` is true of the number of times that
-    /// it has looked for an offer; true if the thread owns the token then.
-    pub fn end_claim(&self, waits: impl Fn(u32) -> bool) -> bool {
+    /// it has looked for an offer; true if the thread owns the token then. Calls `give_up` before the claim ends without it.
+    pub fn end_claim(&self, waits: impl Fn(u32) -> bool, give_up: impl FnOnce()) -> bool {
         for _ in (0..).take_while(|&looks| waits(looks)) {
             if self.take_offered() {
                 self.withdraw();
@@ -97,6 +97,7 @@ impl ReceiverToken {
             }
             park_timeout(LOOK);
         }
+        give_up();
         !self.withdraw()
     }
 
@@ -166,9 +167,9 @@ impl ReceiverToken {
         self.watcher_rests.store(false, Ordering::SeqCst);
     }
 
-    /// Keeps other threads from becoming the watching one.
-    pub fn lock(&self) -> impl Drop {
-        self.watcher.lock()
+    /// Keeps other threads from becoming the watching one, and from ending a claim.
+    pub fn lock(&self) -> impl Sized {
+        (self.watcher.lock(), self.heir.lock())
     }
 
     /// For the only thread of a forked process, which becomes the receiver.

@@ -238,6 +238,13 @@ impl<B: Backend> Server<B> {
                 None => return true,
             }
         }
+        if Self::KEEPS_ROOTS && pool.leaves_to_root(me) && work.may_take_long() && !self.interpreter.is_lost() {
+            backoff.reset();
+            match pool.hand_over(work) {
+                Some(back) => work = back,
+                None => return true,
+            }
+        }
         // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
         // A lost device runs no kernels, and may have no idle thread left.
         if !pool.has_idle_thread() && work.may_take_long() && !self.interpreter.is_lost() {
@@ -320,6 +327,8 @@ impl<B: Backend> Home for Server<B> {
 }
 
 impl<B: Backend> Serve for Server<B> {
+    const KEEPS_ROOTS: bool = !B::IS_ACCELERATOR;
+
     fn pool(&self) -> &Pool {
         &self.parts.pool
     }

@@ -468,7 +468,7 @@ fn a_claimed_token_is_passed_on() {
         let kernel = threads.token.begin_long();
         thread::yield_now();
         if !threads.token.end_long(kernel) {
-            assert!(threads.token.claim() && threads.token.end_claim(|looks| looks < 3));
+            assert!(threads.token.claim() && threads.token.end_claim(|looks| looks < 3, || ()));
             threads.receive();
         } else {
             // For the watching thread to take over.
@@ -494,7 +494,7 @@ fn a_claim_that_ends_leaves_one_owner() {
             }
             passed_on
         });
-        let got = threads.token.end_claim(|_| false);
+        let got = threads.token.end_claim(|_| false, || ());
         if got {
             threads.receive();
         }
@@ -524,7 +524,7 @@ fn what_is_left_to_a_claim_does_not_wait_when_the_claim_ends() {
         threads.ready.store(1, Ordering::SeqCst);
         let watching = threads.clone();
         let watcher = thread::spawn(move || assert!(!watching.watch()));
-        assert!(!threads.token.end_claim(|_| false));
+        assert!(!threads.token.end_claim(|_| false, || ()));
         threads.token.wake_watcher();
         watcher.join().unwrap();
     });

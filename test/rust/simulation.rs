@@ -45,7 +45,7 @@ use crate::wire::command::{Command, Shape};
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::gettid;
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -209,8 +209,8 @@ struct End {
 }
 
 thread_local! {
-    /// How long the thread's next test takes.
-    static STALL: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// What the thread's next test does first.
+    static STALL: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
 impl Transport for End {
@@ -237,7 +237,9 @@ impl Transport for End {
     }
 
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>> {
-        std::thread::sleep(STALL.take());
+        if let Some(stall) = STALL.take() {
+            stall();
+        }
         let net = &mut *self.net.lock();
         net.call(self.rank)?;
         net.deliver(self.rank);
@@ -1311,20 +1313,31 @@ fn a_thread_that_can_not_poll_sleeps() {
     let queue = program.queue(0);
     let arguments = [program.buffers[0].at, LEN as u64, 1, std::ptr::from_ref(go.0) as u64];
     program.devices[0].queues.launch(&queue, kernels()[1], arguments.into_iter(), (false, None)).unwrap();
-    let used = || clock_gettime(ClockId::ThreadCPUTime);
-    let (since, before) = (Instant::now(), used());
+    let this_thread = format!("/proc/self/task/{}/schedstat", gettid());
+    let used = move || {
+        let nanoseconds = std::fs::read_to_string(&this_thread).unwrap().split(' ').next().unwrap().parse().unwrap();
+        Duration::from_nanos(nanoseconds)
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            STALL.set(Duration::from_millis(500));
-            while !STALL.get().is_zero() {
+            let (stalled, result) = mpsc::channel();
+            let used = used.clone();
+            STALL.set(Some(Box::new(move || {
+                let (since, before) = (Instant::now(), used());
+                std::thread::sleep(Duration::from_millis(500));
+                stalled.send((used() - before, since.elapsed())).unwrap();
+            })));
+            let (used, time) = loop {
                 job.engine.poll().unwrap();
-            }
+                if let Ok(result) = result.try_recv() {
+                    break result;
+                }
+            };
+            assert!(used < time / 4, "{used:?} of {time:?}");
             drop(go);
         });
         program.synchronize(0).unwrap();
     });
-    let used = Duration::try_from(used() - before).unwrap();
-    assert!(used < since.elapsed() / 4, "{used:?} of {:?}", since.elapsed());
     job.finish();
 }
 
