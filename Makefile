@@ -102,7 +102,7 @@ all: $(flang-runtime)
 # The end of each build keeps one core only.
 both: $(flang-runtime)
 	@$(MAKE) --no-print-directory MPI=mpich MPICC=mpicc.mpich all & \
-	  $(MAKE) --no-print-directory MPI=openmpi MPICC=mpicc.openmpi all && wait $$!
+	  $(MAKE) --no-print-directory MPI=openmpi MPICC=mpicc.openmpi all; status=$$?; wait $$! && exit $$status
 
 # What Fortran programs are linked with: their own, no part of the plugin.
 $(flang-runtime): fortran/runtime.c
