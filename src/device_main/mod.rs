@@ -9,6 +9,7 @@ mod completion;
 pub(crate) mod crash_board;
 pub(crate) mod home;
 mod host;
+pub(crate) mod host_exit;
 mod idle_threads;
 mod interpreter;
 mod loader;

@@ -9,6 +9,7 @@ use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
 use super::host::Host;
+use super::host_exit;
 use super::output::Output;
 use super::pool;
 use super::process::quit;
@@ -63,6 +64,7 @@ impl Place {
         let (host, team) = (*host, devices.clone());
         let is_near = hellos[host].node == hellos[mpi.rank].node;
         let host_process = if is_near { process::handle(hellos[host].pid as i32) } else { None };
+        host_process.iter().for_each(host_exit::expect);
         if !is_near {
             tcp_liveness::watch(2 * settings.heartbeat);
         }

@@ -4,14 +4,13 @@
 use super::queue::queue_of;
 use super::*;
 use crate::plugin::queue::Event;
-use std::sync::Arc;
 
 /// The event that a handle stands for.
 ///
 /// # Safety
-/// `event` is null or a handle of `create_event` that is not destroyed during the call.
+/// `event` is null or a handle of `create_event`.
 unsafe fn event_of(event: *mut c_void) -> Result<Handle<Event>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; a destroyed event stays in memory.
     unsafe { Handle::borrow(event) }.ok_or_else(is_null)
 }
 
@@ -27,7 +26,7 @@ fn is_null() -> Error {
 pub unsafe extern "C" fn __tgt_rtl_create_event(_id: i32, event: *mut *mut c_void) -> i32 {
     status("create_event", || {
         // SAFETY: the caller's promise.
-        *unsafe { result(event)? } = Handle::into_raw(Arc::new(Event::default()));
+        *unsafe { result(event)? } = Handle::into_raw(Event::create());
         Ok(())
     })
 }
@@ -94,6 +93,6 @@ pub unsafe extern "C" fn __tgt_rtl_sync_event(id: i32, event: *mut c_void) -> i3
 pub unsafe extern "C" fn __tgt_rtl_destroy_event(_id: i32, mut event: *mut c_void) -> i32 {
     status("destroy_event", || {
         // SAFETY: the caller's promise.
-        unsafe { Handle::<Event>::take(&mut event) }.map(drop).ok_or_else(is_null)
+        unsafe { Handle::<Event>::take(&mut event) }.map(Event::destroy).ok_or_else(is_null)
     })
 }

@@ -7,6 +7,7 @@ use super::pending::Pending;
 use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
 use crate::base::lock::{Guard, Mutex, order};
+use crate::base::sync;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -223,6 +224,11 @@ pub(crate) struct Event {
     stamp: AtomicU64,
 }
 
+/// Destroyed events, which are created again: their memory stays that of events. libomptarget, asked for a pointer to
+/// memory that is not mapped, waits for the event of a mapping next to it, which another thread may destroy at that
+/// moment (LLVM 16).
+static DESTROYED: sync::Mutex<Vec<Arc<Event>>> = sync::Mutex::new(Vec::new());
+
 #[derive(Clone, Default)]
 pub(crate) enum Position {
     /// Not recorded, or there was nothing to wait for.
@@ -237,6 +243,19 @@ pub(crate) enum Position {
 }
 
 impl Event {
+    /// An event that is complete.
+    pub(crate) fn create() -> Arc<Event> {
+        DESTROYED.lock().pop().unwrap_or_default()
+    }
+
+    /// Completes the event. Waiting for it remains possible, as long as the process runs.
+    pub(crate) fn destroy(self: Arc<Event>) {
+        self.stamp.fetch_add(1, Ordering::Relaxed);
+        let position = std::mem::take(&mut *self.position.lock());
+        drop(position); // perhaps the last share of a queue
+        DESTROYED.lock().push(self);
+    }
+
     /// Records the event behind everything that `queue` has collected and sent so far.
     pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
         let open = &mut *queue.open.lock();
@@ -270,3 +289,7 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/plugin/queue.rs"]
+mod tests;

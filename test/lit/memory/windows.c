@@ -3,7 +3,7 @@
 // changing the bytes between them: none of these changes is lost when the device moves
 // pages to memory that it shares with the program. There are more parts than fit there.
 //
-// RUN: %clang %s -o %t
+// RUN: %clang %if tiny-limits %{ -DROUNDS=10 %} %s -o %t
 // RUN: %run2 %t
 // REQUIRES: llvm16
 // (From LLVM 18 on, threads must not update parts of one mapped array from a device at once: see docs/limits.md.)
@@ -11,7 +11,10 @@
 #include "offload.h"
 #include <unistd.h>
 
-enum { N = 8 << 20, PARTS = 400, PART = N / PARTS, COUNTS = 300, ROUNDS = 100 };
+#ifndef ROUNDS
+#define ROUNDS 100
+#endif
+enum { N = 8 << 20, PARTS = 400, PART = N / PARTS, COUNTS = 300 };
 enum { PASSES = 20000, COPYING = 2 };
 
 static int a[N], regions, copying;

@@ -13,6 +13,7 @@ use crate::base::limits::THREADS;
 use crate::base::{clock, name};
 use crate::device_main::backend::Fault;
 use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
+use crate::device_main::host_exit;
 use crate::sys::node;
 use crate::wire::reply::Failure;
 use std::cell::{Cell, UnsafeCell};
@@ -342,6 +343,10 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
         Some((at, Called::Other)) => (libc::SIGSEGV, SEGV_MAPERR, at, Access::Call),
         None => (raised, code, address, access),
     };
+    if raised == libc::SIGABRT && host_exit::await_end() {
+        ending();
+        host_exit::follow();
+    }
     // What was fetched can be read and written, unless the region itself has changed that; it can't be executed.
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV

@@ -36,6 +36,15 @@ static void *run_regions(void *unused) {
   return unused;
 }
 
+/// Copies large data to the device, again and again.
+static void copy() {
+  static char data[64 << 20];
+#pragma omp target enter data map(to : data)
+  for (;;) {
+#pragma omp target update to(data)
+  }
+}
+
 static void *run_regions_and_exit(void *unused) {
   for (int i = 0; i < 300; ++i)
     region();
@@ -74,6 +83,7 @@ int main(int argc, char **argv) {
   auto is = [how](const char *name) { return strcmp(how, name) == 0; };
   long number = argc > 2 ? atol(argv[2]) : 0;
   if (is("handler-while-loading")) {
+    duration = 2000;
     alarm_in(20000, 3);
     run_regions(NULL);
   }
@@ -106,6 +116,10 @@ int main(int argc, char **argv) {
       start(run_regions);
     usleep(50000);
     exit(argc > 3 ? atoi(argv[3]) : 7);
+  }
+  if (is("handler-while-copying")) {
+    alarm_in(200000, number);
+    copy();
   }
   if (is("thread")) {
     start(run_regions);
