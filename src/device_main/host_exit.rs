@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// between the two.
 const PATIENCE: c_int = 10_000;
 
-/// This process, the host's process, and the host's pidfd.
+/// This process.
 static DEVICE: AtomicI32 = AtomicI32::new(0);
+/// The host's process.
 static HOST: AtomicI32 = AtomicI32::new(0);
+/// Its pidfd.
 static HOST_FD: AtomicI32 = AtomicI32::new(-1);
 
 /// From now on, an abort of this process while `host` exits is no error. The handle must stay open.
@@ -37,27 +39,37 @@ pub(super) fn expect(host: &Handle) {
 
 /// If the host is exiting, waits for its end and returns true. Safe in a signal handler.
 pub(crate) fn await_end() -> bool {
+    // SAFETY: getpid has no preconditions. A child of this process, by `fork`, is no device.
+    let is_device = DEVICE.load(Ordering::Relaxed) == unsafe { libc::getpid() };
+    is_device && (has_ended(0) || (has_no_memory() && has_ended(PATIENCE)))
+}
+
+/// True if the host has ended, at the latest after so many milliseconds.
+fn has_ended(patience: c_int) -> bool {
+    let mut end = libc::pollfd { fd: HOST_FD.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
+    loop {
+        // SAFETY: the record outlives the call.
+        match unsafe { libc::poll(&mut end, 1, patience) } {
+            -1 if errno() == libc::EINTR => {}
+            ready => return ready == 1 && end.revents & libc::POLLIN != 0,
+        }
+    }
+}
+
+/// True once the host has given up its memory.
+fn has_no_memory() -> bool {
     let mut byte = 0u8;
     let ours = libc::iovec { iov_base: ptr::from_mut(&mut byte).cast(), iov_len: 1 };
     let theirs = libc::iovec { iov_base: ptr::without_provenance_mut(1), iov_len: 1 };
-    let mut end = libc::pollfd { fd: HOST_FD.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
-    // SAFETY: the records outlive the calls, which write only to them. A child of this process, by `fork`, is no device.
+    // SAFETY: the call writes only to the byte. A host with memory gives another error, for this address.
     unsafe {
-        if DEVICE.load(Ordering::Relaxed) != libc::getpid() {
-            return false;
-        }
-        // A process without memory gives another error than one that has nothing at this address.
-        let read = libc::process_vm_readv(HOST.load(Ordering::Relaxed), &ours, 1, &theirs, 1, 0);
-        if read != -1 || *libc::__errno_location() != libc::ESRCH {
-            return false;
-        }
-        loop {
-            match libc::poll(&mut end, 1, PATIENCE) {
-                -1 if *libc::__errno_location() == libc::EINTR => {}
-                ready => return ready == 1 && end.revents & libc::POLLIN != 0,
-            }
-        }
+        libc::process_vm_readv(HOST.load(Ordering::Relaxed), &ours, 1, &theirs, 1, 0) == -1 && errno() == libc::ESRCH
     }
+}
+
+fn errno() -> c_int {
+    // SAFETY: the address is always valid.
+    unsafe { *libc::__errno_location() }
 }
 
 /// Exits with the host. Safe in a signal handler.

@@ -8,7 +8,7 @@ use crate::plugin::queue::Event;
 /// The event that a handle stands for.
 ///
 /// # Safety
-/// `event` is null or a handle of `create_event`.
+/// `event` is null or from `create_event`.
 unsafe fn event_of(event: *mut c_void) -> Result<Handle<Event>> {
     // SAFETY: the caller's promise; a destroyed event stays in memory.
     unsafe { Handle::borrow(event) }.ok_or_else(is_null)
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn __tgt_rtl_record_event(id: i32, event: *mut c_void, inf
 /// Makes a queue wait until an event is complete.
 ///
 /// # Safety
-/// `event` is a live event; `info` is an async info of libomptarget.
+/// `event` is from `create_event`; `info` is an async info of libomptarget.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_wait_event(id: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
     on_device("wait_event", id, |device| {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn __tgt_rtl_wait_event(id: i32, event: *mut c_void, info:
 /// Sets `complete` to whether an event is complete. (For LLVM 22 and later.)
 ///
 /// # Safety
-/// `event` is a live event; `complete` is writable.
+/// `event` is from `create_event`; `complete` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_mpi_query_event(id: i32, event: *mut c_void, complete: *mut bool) -> i32 {
     on_device("query_event", id, |device| {
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn __tgt_rtl_mpi_query_event(id: i32, event: *mut c_void, 
 /// Waits until an event is complete.
 ///
 /// # Safety
-/// `event` is a live event.
+/// `event` is from `create_event`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_sync_event(id: i32, event: *mut c_void) -> i32 {
     on_device("sync_event", id, |device| {

@@ -21,7 +21,7 @@ impl<T> Handle<T> {
     ///
     /// # Safety
     /// `raw` is null, or a pointer that [`Handle::<T>::into_raw`] returned for the same `T`. C's share
-    /// is not taken while the handle is in use.
+    /// is not taken while the handle is in use, or what it stands for stays in memory.
     #[inline]
     pub(super) unsafe fn borrow(raw: *mut c_void) -> Option<Handle<T>> {
         // SAFETY: the caller's promise; `ManuallyDrop` leaves C its share.
@@ -31,7 +31,7 @@ impl<T> Handle<T> {
     /// Takes C's share back, unless the pointer is null, and sets the pointer to null.
     ///
     /// # Safety
-    /// As for [`Handle::borrow`]; no copy of the pointer is used again.
+    /// As for [`Handle::borrow`], which alone may use a copy of the pointer again.
     #[inline]
     pub(super) unsafe fn take(raw: &mut *mut c_void) -> Option<Arc<T>> {
         // SAFETY: the caller's promise.

@@ -851,7 +851,7 @@ impl<'a> Program<'a> {
     }
 
     fn record(&mut self, line: usize) -> Arc<Event> {
-        let event = Arc::new(Event::default());
+        let event = Event::create();
         let queue = self.queue(line);
         event.record(&queue);
         event
@@ -860,7 +860,9 @@ impl<'a> Program<'a> {
     fn wait_event(&mut self, first: usize, then: usize) -> Result<()> {
         let event = self.record(first);
         let queue = self.queue(then);
-        self.device(then).queues.wait_event(&event, &queue)
+        let waited = self.device(then).queues.wait_event(&event, &queue);
+        event.destroy();
+        waited
     }
 
     fn submit(&mut self, line: usize, buffer: usize, part: Range<usize>) -> Result<()> {
