@@ -44,7 +44,7 @@ pub(crate) fn await_end() -> bool {
     is_device && (has_ended(0) || (has_no_memory() && has_ended(PATIENCE)))
 }
 
-/// True if the host has ended, at the latest after so many milliseconds.
+/// Waits for the host to end, for `patience` milliseconds at most; true if it has ended.
 fn has_ended(patience: c_int) -> bool {
     let mut end = libc::pollfd { fd: HOST_FD.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
     loop {
