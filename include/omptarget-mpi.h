@@ -401,19 +401,19 @@ int32_t __tgt_rtl_record_event(int32_t id, void *event, struct __tgt_async_info 
 // Makes a queue wait until an event is complete.
 //
 // # Safety
-// `event` is a live event; `info` is an async info of libomptarget.
+// `event` is from `create_event`; `info` is an async info of libomptarget.
 int32_t __tgt_rtl_wait_event(int32_t id, void *event, struct __tgt_async_info *info);
 
 // Sets `complete` to whether an event is complete. (For LLVM 22 and later.)
 //
 // # Safety
-// `event` is a live event; `complete` is writable.
+// `event` is from `create_event`; `complete` is writable.
 int32_t __tgt_rtl_mpi_query_event(int32_t id, void *event, bool *complete);
 
 // Waits until an event is complete.
 //
 // # Safety
-// `event` is a live event.
+// `event` is from `create_event`.
 int32_t __tgt_rtl_sync_event(int32_t id, void *event);
 
 // Destroys an event.
