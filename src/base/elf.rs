@@ -8,7 +8,7 @@ use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD}
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_SYMTAB, SectionHeader};
 use goblin::elf::{Dynamic, Elf, Header, ProgramHeader, Symtab, header, sym};
 use memmap2::Mmap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::ops::Range;
@@ -215,6 +215,19 @@ pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
 }
 
+/// What to write where so that a shared object no longer needs a library: its entry then names the library of another
+/// entry again, which the loader ignores. Nothing if there is no such entry, or no other.
+pub(crate) fn without_library(file: &[u8], library: &str) -> Option<(u64, [u8; 8])> {
+    let elf = Elf::parse(file).ok()?;
+    let header = elf.program_headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
+    let entries = elf.dynamic.as_ref()?.dyns.iter().enumerate().filter(|(_, entry)| entry.d_tag == DT_NEEDED);
+    let (these, others): (Vec<_>, Vec<_>) =
+        entries.partition(|(_, entry)| elf.dynstrtab.get_at(entry.d_val as usize) == Some(library));
+    let ([(index, _)], Some((_, other))) = (&these[..], others.first()) else { return None };
+    let value = header.p_offset.checked_add((index * size_of::<[u64; 2]>() + size_of::<u64>()) as u64)?;
+    (value.checked_add(8)? <= file.len() as u64).then_some((value, other.d_val.to_ne_bytes()))
+}
+
 /// The names of an image's kernels of OpenMP, each with size 0, and the names and sizes of its global variables. Leaves out
 /// what compiler and runtime have put there for themselves.
 pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
@@ -283,10 +296,16 @@ pub(crate) fn soname(bytes: &[u8]) -> Option<String> {
     dynamic_strings(bytes, DT_SONAME).ok()?.pop().map(String::from)
 }
 
+/// The names of the functions and variables that an ELF file exports.
+pub(crate) fn exports(bytes: &[u8]) -> Result<HashSet<String>> {
+    let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
+    let exports = elf.dynsyms.iter().filter(|s| !s.is_import() && s.st_name != 0);
+    Ok(exports.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
+}
+
 /// True if an ELF file exports a symbol of this name.
-pub(crate) fn exports(bytes: &[u8], symbol: &str) -> bool {
-    let Ok(elf) = Elf::parse(bytes) else { return false };
-    elf.dynsyms.iter().any(|s| !s.is_import() && elf.dynstrtab.get_at(s.st_name) == Some(symbol))
+pub(crate) fn has_export(bytes: &[u8], symbol: &str) -> bool {
+    exports(bytes).is_ok_and(|exports| exports.contains(symbol))
 }
 
 /// The major releases of clang that compiled an ELF file. Each leaves a string in the section

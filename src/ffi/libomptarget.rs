@@ -65,7 +65,7 @@ pub(super) fn generation() -> &'static Result<Generation> {
         for (_, path) in loaded_libraries().into_iter().filter(|(name, _)| name.starts_with("libomptarget.so")) {
             let Ok(file) = elf::map(&path) else { continue };
             if let Some(soname) = elf::soname(&file).filter(|soname| soname.starts_with("libomptarget.so")) {
-                let release = release(&soname, |symbol| elf::exports(&file, symbol));
+                let release = release(&soname, |symbol| elf::has_export(&file, symbol));
                 loaded.insert(path.to_string_lossy().into_owned(), release);
             }
         }

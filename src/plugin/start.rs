@@ -287,8 +287,7 @@ struct Arenas {
 }
 
 /// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The same message
-/// lists libraries that the devices can load before the first image arrives: libomptarget depends on libLLVM, which
-/// takes longer to load than everything else.
+/// lists libraries that the devices can load before the first image arrives.
 fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries: &[u8]) -> Result<Arenas> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let [input, output, errors] = node::streams();

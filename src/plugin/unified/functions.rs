@@ -22,7 +22,7 @@ pub(super) fn name_of(at: u64) -> Result<(String, bool)> {
         )));
     };
     let is_program = std::fs::read_link(process::EXECUTABLE).is_ok_and(|program| program == file);
-    let is_exported = !is_program && elf::exports(&mapped, &symbol);
+    let is_exported = !is_program && elf::has_export(&mapped, &symbol);
     Ok((symbol, is_exported))
 }
 

@@ -8,11 +8,12 @@ use crate::wire::command::libraries;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 use memmap2::Mmap;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CString, OsStr, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,9 +28,10 @@ const MAX_SKIPS: usize = 10;
 
 pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     let (image, list) = pending.contents();
-    let parsed = elf::Image::parse(image, machine).map_err(|e| e.context("the image is"))?;
+    let mut parsed = elf::Image::parse(image, machine).map_err(|e| e.context("the image is"))?;
     let hints = libraries(list);
     let file = pending.file.try_clone()?;
+    parsed.needed.retain(|name| !is_libomptarget(name) || leave_out(name, image, &file, &hints).is_none());
     seal(&file)?;
     for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
         load_from_program(name, &hints);
@@ -52,6 +54,32 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     point_to_streams(&library);
     let base = load_address(&library)?;
     Ok(Image { parsed, base, file, library, moves: 0 })
+}
+
+/// Makes an image load without libomptarget, which clang links with every image, if nothing calls it: the libLLVM that it
+/// needs takes longer to load than all else. `None` if something may call it, or has loaded it.
+fn leave_out(libomptarget: &str, image: &[u8], file: &File, hints: &BTreeMap<String, PathBuf>) -> Option<()> {
+    let exports = elf::exports(&elf::map(hints.get(libomptarget)?).ok()?).ok()?;
+    if is_loaded(libomptarget) || may_call(&exports, image, hints, 0) {
+        return None;
+    }
+    let (at, entry) = elf::without_library(image, libomptarget)?;
+    // Fails if a lost worker, which this one replaces, has sealed the file.
+    file.write_all_at(&entry, at).ok()
+}
+
+/// True if an image, at depth 0, or a library that would be loaded with it imports one of these functions of
+/// libomptarget, or if such a library is linked with libomptarget.
+fn may_call(exports: &HashSet<String>, file: &[u8], hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
+    let (Ok(imports), Ok(needed)) = (elf::imports(file), elf::needed_libraries(file)) else { return true };
+    let library_may = |name: &String| match hints.get(name).and_then(|path| elf::map(path).ok()) {
+        _ if is_libomptarget(name) => depth > 0,
+        // What is loaded was looked at then. libomp imports none of the functions: it looks for them, and does without.
+        _ if is_runtime(name) || is_loaded(name) => false,
+        Some(library) => depth == 16 || may_call(exports, &library, hints, depth + 1),
+        None => true,
+    };
+    imports.iter().any(|name| exports.contains(name)) || needed.iter().any(library_may)
 }
 
 /// Makes `std::cout` and the like usable, which clang 14 omits from the initializers of an image.
@@ -84,11 +112,11 @@ fn point_to_streams(library: &Library) {
     }
 }
 
-/// Loads libraries in the order of their names: libomp before libomptarget, whose constructor uses it
-/// although it is not linked with it. A library that can't be loaded is reported when an image needs it.
+/// Loads libraries but libomptarget, which few images call. A library that can't be loaded is reported when an image
+/// needs it.
 pub(super) fn preload(list: &[u8]) {
     let hints = libraries(list);
-    for name in hints.keys() {
+    for name in hints.keys().filter(|name| !is_libomptarget(name)) {
         let _ = load_from_program(name, &hints) || find_library(name, &hints, 0);
     }
 }
@@ -96,6 +124,15 @@ pub(super) fn preload(list: &[u8]) {
 /// True for libomp and libomptarget.
 fn is_runtime(name: &str) -> bool {
     name.starts_with("libomp")
+}
+
+fn is_libomptarget(name: &str) -> bool {
+    name.starts_with("libomptarget.so")
+}
+
+fn is_loaded(name: &str) -> bool {
+    // SAFETY: nothing is loaded.
+    unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
 /// Loads a library from where the program has it, if it is there on this node. libomp has the same name

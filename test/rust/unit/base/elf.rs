@@ -139,6 +139,20 @@ fn own_symbols_are_preferred() {
     assert_eq!(other, b"no ELF file");
 }
 
+#[test]
+fn a_library_is_left_out() {
+    let mut file = own_file();
+    let before = needed_libraries(&file).unwrap();
+    let left_out = before.last().unwrap();
+    let (at, entry) = without_library(&file, left_out).unwrap();
+    file[at as usize..][..8].copy_from_slice(&entry);
+    let expected: Vec<_> = before.iter().map(|name| if name == left_out { &before[0] } else { name }).collect();
+    assert!(before.len() > 1);
+    assert_eq!(needed_libraries(&file).unwrap().iter().collect::<Vec<_>>(), expected);
+    assert_eq!(without_library(&file, left_out), None);
+    assert_eq!(without_library(b"no ELF file", left_out), None);
+}
+
 proptest! {
     /// Damage anywhere in the headers gives an error or a sane image, never a panic.
     #[test]
@@ -151,6 +165,7 @@ proptest! {
             prop_assert!(image.span.start < image.span.end);
         }
         prefer_own_symbols(&mut bytes);
+        without_library(&bytes, "libc.so.6");
     }
 
     /// The same for the parts of a library that the start reads.
