@@ -321,7 +321,7 @@ impl WorkerProxy {
         };
         let log = &mut self.checkpoints.log;
         let hash = if log.keeps { xxh3_64(&bytes) } else { 0 };
-        match log.bulk.send(route, hash) {
+        match log.send(route, hash) {
             Some(before) if before != hash && !self.replacement.is_over() => self.on_difference(),
             Some(_) => self.link.send(&Packet::Done { id, len }),
             None => self.uplink.send(transfer, bytes, self.link.generation),
