@@ -140,6 +140,8 @@ pub(crate) struct WorkerProxy {
     shutdown: Option<u64>,
     pub(super) checkpoints: Checkpoints,
     replacement: Replacement,
+    /// The worker does not know yet that its replay is over.
+    replays: bool,
 }
 
 impl WorkerProxy {
@@ -156,6 +158,7 @@ impl WorkerProxy {
             shutdown: None,
             checkpoints: Checkpoints::new(terms, wake),
             replacement: Replacement { spares, last_crash: None, failure: None },
+            replays: false,
         }
     }
 
@@ -209,6 +212,10 @@ impl WorkerProxy {
     fn pump(&mut self) -> Result<bool> {
         if !self.link.flush()? || self.stage != Stage::Working {
             return Ok(false);
+        }
+        if self.replays && !self.checkpoints.log.messages.are_replayed() {
+            self.replays = false;
+            self.link.send(&Packet::Replayed)?;
         }
         if self.heartbeats.is_empty() && self.shutdown.is_none() && self.checkpoints.is_due() {
             self.take_snapshot()?;
@@ -422,7 +429,7 @@ impl WorkerProxy {
         if pid == 0 {
             return Err(lost(&self.name, "its spare can't take over: there is no memory for another process"));
         }
-        (self.process.pid, self.stage) = (pid as i32, Stage::Working);
+        (self.process.pid, self.stage, self.replays) = (pid as i32, Stage::Working, true);
         self.answer_heartbeats()?;
         let Some(failure) = &self.replacement.failure else { return Ok(()) };
         let mut reply = Vec::new();
