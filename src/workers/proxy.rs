@@ -142,6 +142,9 @@ pub(crate) struct WorkerProxy {
     replacement: Replacement,
     /// The worker does not know yet that its replay is over.
     replays: bool,
+    /// What the worker has recorded for the trace. The host gets it with the answer to its request, which follows: a
+    /// successor that answers in this worker's place has recorded the same.
+    records: Option<Vec<u8>>,
 }
 
 impl WorkerProxy {
@@ -159,6 +162,7 @@ impl WorkerProxy {
             checkpoints: Checkpoints::new(terms, wake),
             replacement: Replacement { spares, last_crash: None, failure: None },
             replays: false,
+            records: None,
         }
     }
 
@@ -279,9 +283,10 @@ impl WorkerProxy {
             // It crashed while idle.
             Reply::Failed { seq: 0, .. } => return Ok(()),
             Reply::Failed { seq, .. } => seq,
-            // The host already has the records of what is replayed.
-            Reply::Records(_) if log.messages.are_replayed() => return Ok(()),
-            Reply::Records(_) => return self.uplink.reply(bytes),
+            Reply::Records(_) => {
+                self.records = Some(bytes.to_vec());
+                return Ok(());
+            }
             // No worker has the program's addresses free.
             Reply::Fetch { .. }
             | Reply::Changed { .. }
@@ -306,8 +311,13 @@ impl WorkerProxy {
             self.heartbeats.remove(request);
             return self.uplink.reply(bytes);
         }
+        // The worker executes one control message after the other, so that this answers the request for the records.
+        let records = if log.messages.is_control(seq) { self.records.take() } else { None };
         match log.answer(seq, bytes) {
-            Answer::New => self.uplink.reply(bytes)?,
+            Answer::New => {
+                records.map_or(Ok(()), |records| self.uplink.reply(&records))?;
+                self.uplink.reply(bytes)?;
+            }
             Answer::Postpone => self.checkpoints.postpone(seq, bytes, self.replacement.is_over(), &self.uplink)?,
             Answer::Known => {}
             Answer::Differs if self.replacement.is_over() => {}
@@ -405,6 +415,7 @@ impl WorkerProxy {
             return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
         }
         self.link.unsent.clear();
+        self.records = None;
         self.answer_heartbeats()?;
         self.shutdown = None;
         let cause = self.replacement.take_spare(failure, crashed_in, !self.checkpoints.log.gave_up());
@@ -505,3 +516,7 @@ fn shutdown_in(message: &[u8]) -> Option<u64> {
 fn lost(name: &str, why: &str) -> Error {
     Error::new(format!("{name} is lost, and {why}"))
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/workers/proxy.rs"]
+mod tests;
