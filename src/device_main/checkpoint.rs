@@ -16,6 +16,9 @@ pub(crate) trait Checkpoint: Send + Sync {
     /// If set, every message fails with it.
     fn failure(&self) -> Option<&Failure>;
 
+    /// True in a process that replaces the original, while it repeats what the original had done.
+    fn replays(&self) -> bool;
+
     /// A copy with this process id was made; 0 means that none can be made.
     fn taken(&self, pid: u32) -> Result<()>;
 

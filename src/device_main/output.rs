@@ -10,7 +10,8 @@
 //! A device with an accelerator has a libomptarget that prints errors. Such lines are held back: the error message of the
 //! failure that they explain has them, or else they follow later.
 //!
-//! The host acknowledges what it has written. The amount of unacknowledged output is bounded.
+//! The host acknowledges what it has written. The amount of unacknowledged output is bounded, except in a process that
+//! repeats another one's work: there an acknowledgement may have to wait for an answer, which waits for the output.
 
 use super::backend::cpu::crash;
 use super::backend::offload::said;
@@ -52,6 +53,8 @@ pub(crate) struct Output {
     written: AtomicU64,
     /// Lines are held back.
     holds: AtomicBool,
+    /// Nothing waits for acknowledgements.
+    is_unlimited: AtomicBool,
 }
 
 struct Sink {
@@ -82,8 +85,8 @@ impl Output {
     /// Files in memory, without redirecting anything to them.
     pub fn empty() -> Result<Output> {
         let sinks = Mutex::new([Sink::new(Stream::Out)?, Sink::new(Stream::Err)?]);
-        let (printed, written, holds) = Default::default();
-        Ok(Output { sinks, printed, written, holds })
+        let (printed, written, holds, is_unlimited) = Default::default();
+        Ok(Output { sinks, printed, written, holds, is_unlimited })
     }
 
     /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages. `filters`:
@@ -143,16 +146,17 @@ impl Output {
         self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that were sent and that the host has not acknowledged. (A worker that repeats work may get
-    /// the acknowledgement before it prints.)
-    fn ahead(&self) -> usize {
-        self.printed.load(Ordering::Relaxed).saturating_sub(self.written.load(Ordering::Relaxed)) as usize
+    /// True if at least this many bytes were sent that the host has not acknowledged. (A worker that repeats work may
+    /// get the acknowledgement before it prints.)
+    fn is_ahead(&self, limit: usize) -> bool {
+        let (printed, written) = (self.printed.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed));
+        printed.saturating_sub(written) >= limit as u64 && !self.is_unlimited.load(Ordering::Relaxed)
     }
 
     /// Sends output if the host accepts more. `is_idle`: also looks, by system calls, behind a NUL byte.
     pub fn poll(&self, host: &Host, is_idle: bool, drive: impl Fn()) {
         let grown = |sink: &Sink| sink.is_pending() || (is_idle && sink.has_grown());
-        if self.ahead() < OUTPUT_AHEAD
+        if !self.is_ahead(OUTPUT_AHEAD)
             && let Some(mut sinks) = self.sinks.try_lock()
             && sinks.iter().any(grown)
         {
@@ -178,7 +182,7 @@ impl Output {
             }
             self.printed.fetch_add((message.len() - reply::OUTPUT_LEN) as u64, Ordering::Relaxed);
             host.send(message);
-            while self.ahead() >= limit {
+            while self.is_ahead(limit) {
                 if limit == OUTPUT_AHEAD {
                     return;
                 }
@@ -196,8 +200,14 @@ impl Output {
         self.sinks.try_lock()
     }
 
-    /// In a process forked under [`Output::try_hold`]: earlier output is the other process's.
+    /// From now on the amount of unacknowledged output is bounded.
+    pub fn limit(&self) {
+        self.is_unlimited.store(false, Ordering::Relaxed);
+    }
+
+    /// In a process forked under [`Output::try_hold`], which is to repeat work: earlier output is the other process's.
     pub fn start_anew(&self) -> Result<()> {
+        self.is_unlimited.store(true, Ordering::Relaxed);
         self.sinks.lock().iter_mut().try_for_each(|sink| {
             let end = sink.file.metadata()?.len();
             sink.advance(end)

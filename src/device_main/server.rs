@@ -108,7 +108,11 @@ impl<B: Backend> Server<B> {
         if self.shutdown_reply.lock().is_some() {
             self.end();
         }
-        self.parts.output.poll(&self.parts.host, backoff.is_long(), drive);
+        let output = &self.parts.output;
+        if self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.replays()) {
+            output.limit();
+        }
+        output.poll(&self.parts.host, backoff.is_long(), drive);
         self.interpreter.settle_faults();
     }
 

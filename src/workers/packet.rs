@@ -57,6 +57,8 @@ wire_format! {
         Awake { pid: u32 } = 10,
         /// From a snapshot that exits because it read an order for another snapshot.
         WrongSnapshot = 11,
+        /// To a worker: it has repeated what a lost worker had done.
+        Replayed = 12,
     }
 }
 

@@ -140,6 +140,11 @@ pub(crate) struct WorkerProxy {
     shutdown: Option<u64>,
     pub(super) checkpoints: Checkpoints,
     replacement: Replacement,
+    /// The worker does not know yet that its replay is over.
+    replays: bool,
+    /// What the worker has recorded for the trace. The host gets it with the answer to its request, which follows: a
+    /// successor that answers in this worker's place has recorded the same.
+    records: Option<Vec<u8>>,
 }
 
 impl WorkerProxy {
@@ -156,6 +161,8 @@ impl WorkerProxy {
             shutdown: None,
             checkpoints: Checkpoints::new(terms, wake),
             replacement: Replacement { spares, last_crash: None, failure: None },
+            replays: false,
+            records: None,
         }
     }
 
@@ -209,6 +216,10 @@ impl WorkerProxy {
     fn pump(&mut self) -> Result<bool> {
         if !self.link.flush()? || self.stage != Stage::Working {
             return Ok(false);
+        }
+        if self.replays && !self.checkpoints.log.messages.are_replayed() {
+            self.replays = false;
+            self.link.send(&Packet::Replayed)?;
         }
         if self.heartbeats.is_empty() && self.shutdown.is_none() && self.checkpoints.is_due() {
             self.take_snapshot()?;
@@ -272,9 +283,10 @@ impl WorkerProxy {
             // It crashed while idle.
             Reply::Failed { seq: 0, .. } => return Ok(()),
             Reply::Failed { seq, .. } => seq,
-            // The host already has the records of what is replayed.
-            Reply::Records(_) if log.messages.are_replayed() => return Ok(()),
-            Reply::Records(_) => return self.uplink.reply(bytes),
+            Reply::Records(_) => {
+                self.records = Some(bytes.to_vec());
+                return Ok(());
+            }
             // No worker has the program's addresses free.
             Reply::Fetch { .. }
             | Reply::Changed { .. }
@@ -299,8 +311,13 @@ impl WorkerProxy {
             self.heartbeats.remove(request);
             return self.uplink.reply(bytes);
         }
+        // The worker executes one control message after the other, so that this answers the request for the records.
+        let records = if log.messages.is_control(seq) { self.records.take() } else { None };
         match log.answer(seq, bytes) {
-            Answer::New => self.uplink.reply(bytes)?,
+            Answer::New => {
+                records.map_or(Ok(()), |records| self.uplink.reply(&records))?;
+                self.uplink.reply(bytes)?;
+            }
             Answer::Postpone => self.checkpoints.postpone(seq, bytes, self.replacement.is_over(), &self.uplink)?,
             Answer::Known => {}
             Answer::Differs if self.replacement.is_over() => {}
@@ -321,7 +338,7 @@ impl WorkerProxy {
         };
         let log = &mut self.checkpoints.log;
         let hash = if log.keeps { xxh3_64(&bytes) } else { 0 };
-        match log.bulk.send(route, hash) {
+        match log.send(route, hash) {
             Some(before) if before != hash && !self.replacement.is_over() => self.on_difference(),
             Some(_) => self.link.send(&Packet::Done { id, len }),
             None => self.uplink.send(transfer, bytes, self.link.generation),
@@ -398,6 +415,7 @@ impl WorkerProxy {
             return Err(Error::new(format!("{} is lost: {}", self.name, failure.text)));
         }
         self.link.unsent.clear();
+        self.records = None;
         self.answer_heartbeats()?;
         self.shutdown = None;
         let cause = self.replacement.take_spare(failure, crashed_in, !self.checkpoints.log.gave_up());
@@ -422,7 +440,7 @@ impl WorkerProxy {
         if pid == 0 {
             return Err(lost(&self.name, "its spare can't take over: there is no memory for another process"));
         }
-        (self.process.pid, self.stage) = (pid as i32, Stage::Working);
+        (self.process.pid, self.stage, self.replays) = (pid as i32, Stage::Working, true);
         self.answer_heartbeats()?;
         let Some(failure) = &self.replacement.failure else { return Ok(()) };
         let mut reply = Vec::new();
@@ -498,3 +516,7 @@ fn shutdown_in(message: &[u8]) -> Option<u64> {
 fn lost(name: &str, why: &str) -> Error {
     Error::new(format!("{name} is lost, and {why}"))
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/workers/proxy.rs"]
+mod tests;

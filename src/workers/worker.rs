@@ -36,6 +36,8 @@ pub(crate) struct Worker {
     rank: Option<Doorbell>,
     generation: AtomicU32,
     snapshot_wanted: AtomicBool,
+    /// It repeats what a lost worker had done.
+    replays: AtomicBool,
     /// Snapshots that this process has not waited for. The rank kills all but the last. Only the
     /// thread that forks takes this lock: a snapshot, which has no other thread, finds it free.
     snapshots: Mutex<Vec<Pid>, { order::LEAF }>,
@@ -53,6 +55,7 @@ impl Worker {
             rank,
             generation: AtomicU32::new(0),
             snapshot_wanted: AtomicBool::new(false),
+            replays: AtomicBool::new(false),
             snapshots: Mutex::default(),
             failure: OnceLock::new(),
         })
@@ -108,6 +111,10 @@ impl Checkpoint for Worker {
         self.failure.get()
     }
 
+    fn replays(&self) -> bool {
+        self.replays.load(Ordering::Relaxed)
+    }
+
     fn taken(&self, pid: u32) -> Result<()> {
         self.snapshot_wanted.store(false, Ordering::Relaxed);
         let mut snapshots = self.snapshots.lock();
@@ -139,6 +146,7 @@ impl Checkpoint for Worker {
             match self.fork_orphan() {
                 Some(true) => {
                     let _ = set_name(c"omp-worker");
+                    self.replays.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
                 Some(false) => {}
@@ -202,6 +210,7 @@ impl Channel {
                     self.done.insert(id, len as usize);
                 }
                 Packet::TakeSnapshot => self.worker.snapshot_wanted.store(true, Ordering::Relaxed),
+                Packet::Replayed => self.worker.replays.store(false, Ordering::Relaxed),
                 Packet::FailAll(reply) => {
                     if let Reply::Failed { failure, .. } = Reply::parse(reply)? {
                         let _ = self.worker.failure.set(failure);

@@ -105,7 +105,7 @@ impl BulkLog {
 
     /// Logs that the worker sends a piece with this hash. Returns the hash of the piece that a lost
     /// worker has sent in its place; `None` if the piece must be sent.
-    pub(crate) fn send(&mut self, route: Route, hash: u64) -> Option<u64> {
+    pub(super) fn send(&mut self, route: Route, hash: u64) -> Option<u64> {
         let pieces = self.routes.entry((Direction::FromWorker, route)).or_default();
         let index = pieces.next;
         pieces.next += 1;
@@ -117,10 +117,20 @@ impl BulkLog {
         None
     }
 
-    /// Records that a piece was sent. Returns the message that forwards it, if any.
-    pub(super) fn sent(&mut self, route: Route) -> Option<u64> {
+    /// Records that a piece was sent.
+    pub(super) fn sent(&mut self) {
         self.under_way -= 1;
+    }
+
+    /// The message that forwards an image on this route, if any.
+    pub(super) fn forwarder(&self, route: Route) -> Option<u64> {
         self.forwards.get(&route).copied()
+    }
+
+    /// True if a lost worker's successor has still to ask for pieces again that this message sends.
+    pub(super) fn repeats_sends(&self, effects: &Effects) -> bool {
+        let mut sends = effects.sends.iter().filter_map(|&route| self.routes.get(&(Direction::FromWorker, route)));
+        sends.any(|pieces| pieces.next < pieces.end())
     }
 
     /// Logs a message that forwards an image on these routes.

@@ -157,6 +157,11 @@ impl Messages {
         }
     }
 
+    /// True if this message concerns the whole device.
+    pub(crate) fn is_control(&self, seq: u64) -> bool {
+        self.entries.get(&seq).is_some_and(|entry| entry.effects.is_control)
+    }
+
     /// The oldest message that was sent to the worker and is unanswered.
     pub(crate) fn oldest_open(&self) -> Option<u64> {
         self.open.keys().next().copied()

@@ -131,8 +131,8 @@ impl ReplayLog {
     fn end_if_over(&mut self, seq: u64) {
         let messages = &mut self.messages;
         let Some(entry) = messages.entries.get(&seq).filter(|entry| entry.is_over()) else { return };
-        if !self.keeps && messages.is_missing(entry) {
-            // The successor still does this message's transfers.
+        if !self.keeps && (messages.is_missing(entry) || self.bulk.repeats_sends(&entry.effects)) {
+            // The successor still does this message's transfers, and may answer before it has forwarded an image.
             return;
         }
         self.bulk.end_message(&entry.effects, self.keeps);
@@ -156,9 +156,20 @@ impl ReplayLog {
         self.bulk.received(route, index, if self.keeps { bytes } else { Vec::new() });
     }
 
+    /// Logs that the worker sends a piece; see [`BulkLog::send`].
+    pub(crate) fn send(&mut self, route: Route, hash: u64) -> Option<u64> {
+        let before = self.bulk.send(route, hash)?;
+        if let Some(seq) = self.bulk.forwarder(route) {
+            // This may be the last piece of a message that is answered.
+            self.end_if_over(seq);
+        }
+        Some(before)
+    }
+
     /// Records that a piece was sent.
     pub(crate) fn sent(&mut self, route: Route) {
-        let Some(seq) = self.bulk.sent(route) else { return };
+        self.bulk.sent();
+        let Some(seq) = self.bulk.forwarder(route) else { return };
         if let Some(entry) = self.messages.entries.get_mut(&seq) {
             entry.effects.forwards = entry.effects.forwards.saturating_sub(1);
         }

@@ -35,6 +35,7 @@ proptest! {
             Packet::FailAll(&bytes),
             Packet::Awake { pid: n },
             Packet::WrongSnapshot,
+            Packet::Replayed,
         ] {
             packet.write(generation, &mut out);
             prop_assert_eq!(Packet::parse(&out).unwrap(), (generation, packet));

@@ -153,13 +153,13 @@ fn data_is_received_and_sent_once() {
     assert_eq!(log.bulk.receive(route, (2, 200)), Asked::New(1));
     assert_eq!(log.bulk.waiter(route, 0), Some((1, 100)));
     log.received(route, 0, b"first".to_vec());
-    assert_eq!(log.bulk.send((5, 1), 42), None);
+    assert_eq!(log.send((5, 1), 42), None);
     log.restart();
     assert_eq!(log.bulk.receive(route, (7, 100)), Asked::Done(&b"first"[..]));
     assert_eq!(log.bulk.receive(route, (8, 200)), Asked::UnderWay);
     assert_eq!(log.bulk.waiter(route, 1), Some((8, 200)));
     log.received(route, 1, b"second".to_vec());
-    assert_eq!(log.bulk.send((5, 1), 43), Some(42));
+    assert_eq!(log.send((5, 1), 43), Some(42));
     assert!(!log.is_quiescent());
     log.sent((5, 1));
 }
@@ -187,7 +187,7 @@ fn an_image_that_is_forwarded_is_kept_until_all_have_it() {
         assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::New(index));
         log.received((HOST, 50), index, vec![7; 50]);
     }
-    assert_eq!(log.bulk.send((3, 50), 0), None);
+    assert_eq!(log.send((3, 50), 0), None);
     answers(&mut log, [(1, "one", Answer::New)]);
     log.sent((3, 50));
     assert!(!log.is_quiescent(), "the second piece was not asked for yet");
@@ -196,8 +196,8 @@ fn an_image_that_is_forwarded_is_kept_until_all_have_it() {
     send(&mut log, 1);
     assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::Done(&[][..]));
     assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::Done(&[][..]));
-    assert_eq!(log.bulk.send((3, 50), 0), Some(0));
-    assert_eq!(log.bulk.send((3, 50), 0), None);
+    assert_eq!(log.send((3, 50), 0), Some(0));
+    assert_eq!(log.send((3, 50), 0), None);
     answers(&mut log, [(1, "failed", Answer::Known)]);
     log.sent((3, 50));
     assert!(log.is_quiescent() && log.held() == 0);
@@ -213,7 +213,7 @@ fn a_successor_may_answer_after_an_image_was_forwarded() {
     send(&mut log, 2);
     assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::New(0));
     log.received((HOST, 50), 0, vec![7; 50]);
-    assert_eq!(log.bulk.send((3, 50), 0), None);
+    assert_eq!(log.send((3, 50), 0), None);
     answers(&mut log, [(1, "one", Answer::New)]);
     log.give_up_for_good();
     assert_eq!(log.restart(), 2);
@@ -221,11 +221,43 @@ fn a_successor_may_answer_after_an_image_was_forwarded() {
     send(&mut log, 2);
     log.sent((3, 50));
     assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::Done(&[][..]));
-    assert_eq!(log.bulk.send((3, 50), 0), Some(0));
+    assert_eq!(log.send((3, 50), 0), Some(0));
     assert!(log.messages.next().is_none(), "the route is still in use");
     answers(&mut log, [(2, "failed", Answer::New), (1, "failed", Answer::Known)]);
     send(&mut log, 1);
     assert_eq!(log.bulk.receive((HOST, 50), (3, 1)), Asked::New(0));
+}
+
+/// A worker forwards an image some pieces at a time, and does not wait for them before it answers.
+#[test]
+fn a_successor_may_answer_before_it_has_forwarded_an_image_again() {
+    let image = Command::Image { image: 1, rank: HOST, tag: 50, len: 500, libraries: 1, to: [Some((3, 50)), None] };
+    let mut log = replay_log(false, 0, FRAGMENT);
+    push(&mut log, 1, image);
+    send(&mut log, 1);
+    for index in 0..5 {
+        assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::New(index));
+        log.received((HOST, 50), index, vec![7; 100]);
+        assert_eq!(log.send((3, 50), 0), None);
+    }
+    (0..4).for_each(|_| log.sent((3, 50)));
+    answers(&mut log, [(1, "one", Answer::New)]);
+    log.give_up_for_good();
+    log.restart();
+    push(&mut log, 2, Command::Send { from: 0, len: 8, rank: 3, tag: 50 });
+    send(&mut log, 1);
+    log.sent((3, 50));
+    for _ in 0..5 {
+        assert_eq!(log.bulk.receive((HOST, 50), (1, 1)), Asked::Done(&[][..]));
+    }
+    (0..4).for_each(|_| assert_eq!(log.send((3, 50), 0), Some(0)));
+    answers(&mut log, [(1, "failed", Answer::Known)]);
+    assert_eq!(log.send((3, 50), 0), Some(0), "the last piece was sent before the worker was lost");
+    send(&mut log, 1);
+    assert_eq!(log.send((3, 50), 0), None, "the route is the next message's");
+    log.sent((3, 50));
+    answers(&mut log, [(2, "failed", Answer::New)]);
+    assert!(log.is_quiescent() && log.held() == 0);
 }
 
 #[test]
@@ -397,7 +429,7 @@ impl Model {
                     }
                 }
             } else {
-                let before = self.log.bulk.send(route, seq);
+                let before = self.log.send(route, seq);
                 assert!(self.fails || before.is_none_or(|before| before == seq), "its own data again");
                 before.is_none().then_some(0)
             };
