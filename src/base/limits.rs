@@ -36,6 +36,8 @@ pub const STAGED: u64 = limit(4 << 20, 2 << 10) as u64;
 /// How many buffers of bulk data to and from an accelerator there are beyond one for each queue: what they hold has come
 /// before its turn, or is on its way to another process while its queue goes on.
 pub const STAGED_AHEAD: usize = limit(2, 1);
+/// Most bytes of pinned memory that a device has for such buffers and for small data; further ones are of ordinary memory.
+pub const PINNED: usize = limit(64 << 20, 100 << 10);
 /// From this size on, a copy within a device takes long, bytes.
 pub const LONG_COPY: u64 = limit(1 << 20, 1 << 10) as u64;
 /// The same for a copy to or from an accelerator: MPI could move the next piece meanwhile.

@@ -20,14 +20,52 @@ pub(crate) struct Executor {
     pub(crate) target: Target,
     /// An accelerator in words, for the user; empty for processors.
     pub(crate) description: String,
-    /// MPI copies large data from and to an accelerator's arena itself.
-    pub(crate) is_direct: bool,
+    /// Of an accelerator.
+    pub(crate) large: LargeCopies,
+}
+
+/// How large data moves from and to an accelerator's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LargeCopies {
+    /// Through buffers of ordinary memory.
+    Buffered,
+    /// Through buffers that its driver has pinned.
+    Pinned,
+    /// MPI copies it itself.
+    Direct,
+}
+
+impl LargeCopies {
+    const ALL: [LargeCopies; 3] = [LargeCopies::Buffered, LargeCopies::Pinned, LargeCopies::Direct];
+
+    /// For messages.
+    pub(crate) fn to_number(self) -> u64 {
+        self as u64
+    }
+
+    pub(crate) fn of_number(number: u64) -> LargeCopies {
+        LargeCopies::ALL.into_iter().find(|large| large.to_number() == number).unwrap_or(LargeCopies::Buffered)
+    }
+}
+
+impl fmt::Display for LargeCopies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LargeCopies::Buffered => "through buffers of ordinary memory",
+            LargeCopies::Pinned => "through pinned buffers",
+            LargeCopies::Direct => "by MPI, from and to its memory",
+        })
+    }
 }
 
 impl Executor {
     /// Processors of this machine.
     pub(crate) fn of_machine(machine: u16) -> Executor {
-        Executor { target: Target { machine, architecture: 0 }, description: String::new(), is_direct: false }
+        Executor {
+            target: Target { machine, architecture: 0 },
+            description: String::new(),
+            large: LargeCopies::Buffered,
+        }
     }
 }
 

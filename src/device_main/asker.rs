@@ -2,6 +2,7 @@
 //! Asks the program for its memory and functions, and sends it what regions have changed. Large pieces of memory travel as
 //! bulk data: a message of 28 KiB costs the processor 100 µs over TCP.
 
+use super::buffer::Buffer;
 use super::completion::Completion;
 use super::home::{Function, Piece, Wanted};
 use super::host::Host;
@@ -45,7 +46,7 @@ pub(super) enum Answer {
     /// Here they are. This one is not a message.
     Arrived {
         at: u64,
-        bytes: Result<Vec<u8>>,
+        bytes: Result<Buffer>,
     },
     Function(Function),
     Taken,
@@ -61,7 +62,7 @@ struct Incoming {
     at: u64,
     same: u64,
     /// None while they are under way as bulk data.
-    bytes: Option<Vec<u8>>,
+    bytes: Option<Buffer>,
     /// They are bulk data.
     is_staged: bool,
 }
@@ -132,7 +133,7 @@ impl Asker<'_> {
             }
             match self.wait() {
                 Answer::Pages { at, same, bytes, more } => {
-                    pieces.push_back(Incoming { at, same, bytes: Some(bytes), is_staged: false });
+                    pieces.push_back(Incoming { at, same, bytes: Some(bytes.into()), is_staged: false });
                     unanswered = unanswered.saturating_sub(usize::from(!more));
                 }
                 Answer::PagesAside { at, same, len, more } => {
@@ -144,7 +145,7 @@ impl Asker<'_> {
                 Answer::Arrived { at: arrived, bytes } => {
                     let bytes = bytes.unwrap_or_else(|e| {
                         result = Err(e);
-                        Vec::new()
+                        Buffer::default()
                     });
                     let awaited = pieces.iter_mut().find(|piece| piece.bytes.is_none() && piece.behind() == arrived);
                     if let Some(awaited) = awaited {
@@ -173,7 +174,7 @@ impl Asker<'_> {
     /// Receives bulk data of the program's memory at an address.
     fn receive(&self, at: u64, len: usize) {
         let mut bytes = self.staging.take(len);
-        // SAFETY: the heap block does not move with the vector, which the completion keeps until the transfer is done.
+        // SAFETY: the bytes do not move with the buffer, which the completion keeps until the transfer is done.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), len) };
         let begun = self.host.link().receive_bulk(self.memory_of_program(), span, Completion::Memory(at, bytes));
         self.host.require(begun);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What the link returns for a finished bulk transfer.
 
+use super::buffer::Buffer;
 use super::pending_image::PendingImage;
 use super::work::{Early, Work};
 use crate::base::Error;
@@ -21,17 +22,17 @@ pub(crate) struct Moving {
 /// What a finished transfer leaves to do. Keeps the transfer's memory until then.
 pub(crate) enum Completion {
     /// Nothing: the data went directly from or to the backend's memory, or from this buffer.
-    Finish(Moving, Vec<u8>),
+    Finish(Moving, Buffer),
     /// Write the bytes to this address.
-    Write(Moving, u64, Vec<u8>),
+    Write(Moving, u64, Buffer),
     /// The same once it is the message's turn.
-    Early(Arc<Early>, Vec<u8>),
+    Early(Arc<Early>, Buffer),
     /// Forward the part of an image with this index, which has arrived.
     PassOn(Arc<IncomingImage>, usize),
     /// Pass these bytes of the program's memory, from the address on, to the thread that has asked.
-    Memory(u64, Vec<u8>),
+    Memory(u64, Buffer),
     /// Nothing: a change of the program's memory was sent.
-    Sent(Vec<u8>),
+    Sent(Buffer),
     /// Nothing: a part of the image was forwarded.
     Keep(Arc<PendingImage>),
 }

@@ -290,7 +290,7 @@ impl<B: Backend> Interpreter<B> {
             }
             _ if w.failure.is_some() => Ok(()),
             Some(Command::Write { to, bytes: Bytes(bytes) }) if B::IS_ACCELERATOR => {
-                w.copies.get_or_insert_default().write(to, bytes);
+                w.copies.get_or_insert_with(|| self.runner.no_copies()).write(to, bytes);
                 Ok(())
             }
             Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),

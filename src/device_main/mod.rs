@@ -3,6 +3,7 @@
 
 mod asker;
 pub mod backend;
+mod buffer;
 mod check;
 mod checkpoint;
 mod completion;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Runs what may take long or crash as a part of a message: kernels, copies of accelerators, and the loading of images.
 
-use super::backend::{Backend, Copied, FIRST_COPY, Launch, Wish};
+use super::backend::{Backend, Copied, Copies, FIRST_COPY, Launch, Wish};
+use super::buffer::Buffer;
 use super::crash_board::{COPY_CODE, MPI_CODE};
 use super::host::park;
 use super::output;
@@ -10,6 +11,7 @@ use super::pool::Me;
 use super::schedule::Item as _;
 use super::work::{Running, Work};
 use crate::base::limits::LONG_COPY;
+use crate::base::target::LargeCopies;
 use crate::base::{Result, clock};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Commands, Obtained};
@@ -74,7 +76,7 @@ impl<B: Backend> Runner<B> {
     }
 
     pub fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Box<Work> {
-        let (Parts { backend, host, .. }, slot) = (&*self.parts, me.slot);
+        let (Parts { backend, host, staging, .. }, slot) = (&*self.parts, me.slot);
         let obtain = || {
             let accelerator = backend.accelerator()?;
             let arena = accelerator.obtain(wish, libraries)?;
@@ -84,8 +86,14 @@ impl<B: Backend> Runner<B> {
                 backend.enter(slot, B::LOADS_AS, false);
                 copied
             };
-            let (is_direct, target) = (accelerator.try_direct(&copy)?, backend.target());
-            Ok(Obtained { arena, target, description: accelerator.description(), is_direct }.encode())
+            let is_direct = accelerator.try_direct(&copy)?;
+            let large = match (is_direct, staging.pin(accelerator, is_direct)) {
+                (true, _) => LargeCopies::Direct,
+                (false, true) => LargeCopies::Pinned,
+                (false, false) => LargeCopies::Buffered,
+            };
+            let (target, description) = (backend.target(), accelerator.description());
+            Ok(Obtained { arena, target, description, large }.encode())
         };
         let (obtained, _, work) = self.run(me, work, B::LOADS_AS, obtain);
         answered(work, obtained)
@@ -129,12 +137,17 @@ impl<B: Backend> Runner<B> {
         work
     }
 
+    /// For the copies that a launch takes along.
+    pub fn no_copies(&self) -> Box<Copies> {
+        Box::new(Copies::within(self.parts.staging.small()))
+    }
+
     /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
     pub fn launch_with(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Box<Work>> {
         let Parts { backend, pool, trace, .. } = &*self.parts;
         pool.settle(me);
         let w = &mut *work;
-        let (mut copies, mut room) = (w.copies.take().unwrap_or_default(), MESSAGE_MAX - w.reply.len());
+        let (mut copies, mut room) = (w.copies.take().unwrap_or_else(|| self.no_copies()), MESSAGE_MAX - w.reply.len());
         let mut rest = Commands::resume(&w.message, w.position);
         while let Some(command @ Command::Read { from, len }) = rest.take()?
             && len as usize <= room
@@ -196,11 +209,10 @@ impl<B: Backend> Runner<B> {
         me: &mut Me,
         mut work: Box<Work>,
         (start, from, len): (usize, u64, u64),
-    ) -> (Option<Vec<u8>>, Box<Work>) {
+    ) -> (Option<Buffer>, Box<Work>) {
         let end = std::mem::replace(&mut work.position, start);
         let mut bytes = self.parts.staging.take(len as usize);
-        bytes.clear();
-        let read = || self.parts.backend.read(from, len as usize, &mut bytes).map(|()| bytes);
+        let read = || self.parts.backend.read_to(from, &mut bytes).map(|()| bytes);
         let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len), read);
         work.position = end;
         (bytes, work)

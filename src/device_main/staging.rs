@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Buffers for bulk data of memory that this process can't access. Some are kept: the system clears the pages of new ones.
 //!
+//! With an accelerator the first ones are pinned memory, as far as that goes.
+//!
 //! A message whose turn it is gets a buffer in any case, or two devices that copy to each other could wait for ever. Only
 //! as many as [`STAGED_AHEAD`] are in use for other messages.
 
+use super::backend::Accelerator;
+use super::buffer::{Block, Buffer, Size};
 use crate::base::limits::{INLINE_MAX, MEMORY_AHEAD, STAGED, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
+use crate::debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Most buffers that are kept. No more than were in use at once: pieces of the program's memory are many.
 const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { STAGED_AHEAD + 2 };
@@ -14,24 +20,61 @@ const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { S
 #[derive(Default)]
 pub(super) struct Staging {
     kept: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
+    /// Pinned memory, once it is known whether there is some.
+    pinned: OnceLock<Option<Arc<Block>>>,
     /// How many buffers belong to messages whose turn has not come, or is over.
     ahead: AtomicUsize,
 }
 
 impl Staging {
+    /// Sees to it that buffers are pinned, if possible; those for bulk data unless MPI moves that itself. True if they are.
+    pub fn pin(&self, accelerator: &dyn Accelerator, is_direct: bool) -> bool {
+        let pin = || {
+            let len = if is_direct { Block::LEAST } else { Block::MOST };
+            let pinned = accelerator.pin(len);
+            match &pinned {
+                Ok(_) => debug!("buffers: {len} bytes of pinned memory"),
+                Err(e) => debug!("buffers: of ordinary memory; {e}"),
+            }
+            // SAFETY: the accelerator's memory of this length, which is freed only by `end`.
+            pinned.ok().map(|at| unsafe { Block::divide(at, len) })
+        };
+        self.pinned.get_or_init(pin).is_some()
+    }
+
+    /// Frees the pinned memory, unless some of it is in use; there is none from now on.
+    pub fn end(&self, accelerator: &dyn Accelerator) {
+        let block = self.pinned.get().and_then(Option::as_ref);
+        block.and_then(|block| block.end()).into_iter().for_each(|at| accelerator.unpin(at));
+    }
+
+    fn pinned(&self, size: Size) -> Option<Buffer> {
+        self.pinned.get()?.as_ref()?.take(size)
+    }
+
+    /// An empty buffer for the small data of a launch.
+    pub fn small(&self) -> Buffer {
+        self.pinned(Size::Small).unwrap_or_default()
+    }
+
     /// A buffer of this length with any contents.
-    pub fn take(&self, len: usize) -> Vec<u8> {
+    pub fn take(&self, len: usize) -> Buffer {
+        if let Some(mut buffer) = self.pinned(Size::Large).filter(|_| len <= STAGED as usize) {
+            buffer.resize(len);
+            return buffer;
+        }
         let mut buffer = self.kept.lock().pop().unwrap_or_default();
         if buffer.capacity() < len {
             // Growing would copy what is there, and take more than is asked for.
             buffer = Vec::with_capacity(len);
         }
         buffer.resize(len, 0);
-        buffer
+        buffer.into()
     }
 
     /// Keeps a buffer that is not needed any more, unless there are enough, or it was not for bulk data or is too large.
-    pub fn give(&self, buffer: Vec<u8>) {
+    pub fn give(&self, buffer: Buffer) {
+        let Buffer::Heap(buffer) = buffer else { return };
         if (INLINE_MAX + 1..=STAGED as usize).contains(&buffer.capacity()) {
             let mut kept = self.kept.lock();
             if kept.len() < KEPT {

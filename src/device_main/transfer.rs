@@ -4,6 +4,7 @@
 
 use super::asker::Answer;
 use super::backend::{Backend, Copies};
+use super::buffer::Buffer;
 use super::completion::{Completion, IncomingImage, Moving};
 use super::parts::Parts;
 use super::pending_image::PendingImage;
@@ -43,14 +44,14 @@ impl<'a, B: Backend> Transfer<'a, B> {
             // SAFETY: the backend keeps the memory as long as the arena or image exists. Other accesses by the
             // program are its own business.
             let span = unsafe { Span::new(at, len as usize) };
-            return link.receive_bulk(peer, span, Completion::Finish(self.moving, Vec::new()));
+            return link.receive_bulk(peer, span, Completion::Finish(self.moving, Buffer::default()));
         }
         stage(self.parts, peer, len, |bytes| Completion::Write(self.moving, to, bytes));
         Ok(())
     }
 
     /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no data.
-    pub fn send(mut self, from: u64, len: u64, bytes: Option<Vec<u8>>) -> Result<()> {
+    pub fn send(mut self, from: u64, len: u64, bytes: Option<Buffer>) -> Result<()> {
         let (peer, link) = (self.begin(Kind::Send, len), self.parts.host.link());
         let mut bytes = bytes.unwrap_or_default();
         let mut at = (!bytes.is_empty()).then_some(bytes.as_mut_ptr());
@@ -61,15 +62,17 @@ impl<'a, B: Backend> Transfer<'a, B> {
                 match backend.fault() {
                     Some(fault) => self.moving.work.fail(fault.failure.clone()),
                     None => {
-                        let read = backend.read(from, len as usize, &mut bytes);
+                        let mut there = Vec::new();
+                        let read = backend.read(from, len as usize, &mut there);
                         read.unwrap_or_else(|e| self.moving.work.fail_with(&e));
+                        bytes = there.into();
                     }
                 }
             }
         }
         if self.moving.work.failure.is_some() {
             self.moving.event = None;
-            return link.refuse_bulk(peer, len as usize, Completion::Finish(self.moving, Vec::new()));
+            return link.refuse_bulk(peer, len as usize, Completion::Finish(self.moving, Buffer::default()));
         }
         // SAFETY: as in `receive`.
         let span = unsafe { Span::new(at.unwrap_or(bytes.as_mut_ptr()), len as usize) };
@@ -105,9 +108,9 @@ fn event_of(head: Head, peer: Peer, (kind, bytes): (Kind, u64), begin: u64) -> T
 }
 
 /// Receives into a buffer.
-fn stage<B>(parts: &Parts<B>, peer: Peer, len: u64, completion: impl FnOnce(Vec<u8>) -> Completion) {
+fn stage<B>(parts: &Parts<B>, peer: Peer, len: u64, completion: impl FnOnce(Buffer) -> Completion) {
     let mut bytes = parts.staging.take(len as usize);
-    // SAFETY: the heap block does not move with the vector, which the completion keeps until the transfer is done.
+    // SAFETY: the bytes do not move with the buffer, which the completion keeps until the transfer is done.
     let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
     parts.host.link().receive_bulk_later(peer, span, completion(bytes));
 }
@@ -147,7 +150,7 @@ impl Moving {
 
     /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address, or
     /// the kernel's launch takes them along.
-    fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Vec<u8>) -> Box<Work> {
+    fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Buffer) -> Box<Work> {
         if result.is_err() || self.work.failure.is_some() {
             parts.staging.give(bytes);
         } else if B::IS_ACCELERATOR {

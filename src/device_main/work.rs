@@ -2,6 +2,7 @@
 //! A command message in execution.
 
 use super::backend::Copies;
+use super::buffer::Buffer;
 use super::schedule::Item;
 use super::trace::MessageTrace;
 use crate::base::limits::{LONG_COPY, LONG_STAGED_COPY, STAGED, THREADS};
@@ -127,7 +128,7 @@ impl Work {
 }
 
 /// The result of a transfer, and its buffer.
-type Data = (Result<()>, Vec<u8>);
+type Data = (Result<()>, Buffer);
 
 /// Bulk data that is received before its message's turn.
 pub(crate) struct Early {

@@ -12,7 +12,7 @@ use super::transfer::Memory;
 use crate::base::Result;
 use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
-use crate::base::target::Executor;
+use crate::base::target::{Executor, LargeCopies};
 use crate::debug;
 use crate::sys::node;
 use crate::wire::PROTOCOL;
@@ -49,10 +49,10 @@ impl Device {
         let near = if is_near { Near::new(hello.pid as i32, range.start, shared) } else { Near::default() };
         debug!("{}: memory {}", engine.port(number).name, near);
         let queues = Arc::new(Queues::new(engine, number));
-        let unbuffered = match (hello.backend, executor.is_direct) {
+        let unbuffered = match (hello.backend, executor.large) {
             (Backend::Cpu, _) => 0..u64::MAX,
-            (Backend::Offload, true) => range.clone(),
-            (Backend::Offload, false) => 0..0,
+            (Backend::Offload, LargeCopies::Direct) => range.clone(),
+            (Backend::Offload, LargeCopies::Pinned | LargeCopies::Buffered) => 0..0,
         };
         let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), near, unbuffered);
         let images = Images::new(queues.clone(), addresses);
@@ -104,9 +104,8 @@ impl Device {
             Backend::Offload => "accelerator of a process reached over MPI",
         };
         let worker = self.port().worker.map_or(String::new(), |w| format!("worker {w} of "));
-        let Executor { target, description, is_direct } = &self.executor;
-        let copies = if *is_direct { "by MPI, from and to its memory" } else { "through buffers" };
-        let accelerator = [("Accelerator", description.clone()), ("Large copies", copies.to_string())];
+        let Executor { target, description, large } = &self.executor;
+        let accelerator = [("Accelerator", description.clone()), ("Large copies", large.to_string())];
         let accelerator = accelerator.into_iter().filter(|_| self.is_accelerator());
         let first = [("Device kind", kind.to_string()), ("Executes images for", target.to_string())];
         let others = [

@@ -355,8 +355,8 @@ fn obtain_arenas(
             if let Err(e) = queues.ask(&queue, command, &mut answer) {
                 return Some(Err(e));
             }
-            let Obtained { arena: range, target, description, is_direct } = Obtained::decode(&answer);
-            executors[n] = Executor { target, description, is_direct };
+            let Obtained { arena: range, target, description, large } = Obtained::decode(&answer);
+            executors[n] = Executor { target, description, large };
             taken.push(range.clone());
             addresses
                 .add_arena(n, range.clone())

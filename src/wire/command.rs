@@ -5,7 +5,7 @@
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
 use crate::base::limits::{IMAGE_PARTS, MEMORY_PIECE};
-use crate::base::target::Target;
+use crate::base::target::{LargeCopies, Target};
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -174,8 +174,7 @@ pub(crate) struct Obtained {
     pub(crate) target: Target,
     /// The accelerator in words, for the user.
     pub(crate) description: String,
-    /// MPI copies large data from and to the arena itself.
-    pub(crate) is_direct: bool,
+    pub(crate) large: LargeCopies,
 }
 
 impl Obtained {
@@ -186,7 +185,7 @@ impl Obtained {
     /// A longer description is cut off.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let len = self.arena.end - self.arena.start;
-        let numbers = [self.arena.start, len, self.target.to_number(), self.is_direct.into()];
+        let numbers = [self.arena.start, len, self.target.to_number(), self.large.to_number()];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         bytes.extend_from_slice(self.description.as_bytes());
         bytes.resize(Obtained::LEN, 0);
@@ -195,10 +194,10 @@ impl Obtained {
 
     pub(crate) fn decode(bytes: &[u8; Obtained::LEN]) -> Obtained {
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-        let [start, len, target, is_direct] = [0, 8, 16, 24].map(number);
+        let [start, len, target, large] = [0, 8, 16, 24].map(number);
         let description = String::from_utf8_lossy(&bytes[Obtained::NUMBERS..]).trim_end_matches('\0').to_string();
         let (arena, target) = (start..start.saturating_add(len), Target::of_number(target));
-        Obtained { arena, target, description, is_direct: is_direct != 0 }
+        Obtained { arena, target, description, large: LargeCopies::of_number(large) }
     }
 }
 

@@ -12,6 +12,8 @@
 //   the last launch asked for, and the bytes that are in use by all processes that have the file;
 // - the call that STANDIN_FAIL names fails ("launch", or "launch:3" for the third one), and that which STANDIN_ABORT
 //   names ends the process, as plugins do if the driver reports a fatal error;
+// - memory of the process that it is to pin is ordinary memory or, with STANDIN_PINNED=closed, memory that no other process can
+//   copy from;
 // - the call that STANDIN_AWAIT names waits for the next launch;
 // - it has STANDIN_MEMORY bytes (by default 1 GiB), STANDIN_DEVICES devices (2);
 // - it takes images for this machine that claim to be for STANDIN_MACHINE (62, x86-64), and bitcode, if there is a command
@@ -60,7 +62,7 @@ typedef struct {
   uint32_t teams[3], threads[3], dynamic;
 } KernelArgs;
 
-enum { SUCCESS = 0, FAIL = ~0, BLOCKS = 64, ARGUMENTS = 24 };
+enum { SUCCESS = 0, FAIL = ~0, BLOCKS = 64, ARGUMENTS = 24, KIND_HOST = 1 };
 // Where an ELF file names its machine.
 enum { MACHINE = 18, X86_64 = 62 };
 
@@ -72,6 +74,11 @@ static struct Block {
   size_t size;
   int file;
 } blocks[BLOCKS];
+/// Memory of the process that is pinned.
+static struct Pinned {
+  char *at;
+  size_t size;
+} pinned[BLOCKS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int running;
 
@@ -196,8 +203,45 @@ Table *__tgt_rtl_load_binary(int32_t device, Image *image) {
   return table;
 }
 
+static void *pin(size_t size) {
+  if (call(PIN, "pin"))
+    return NULL;
+  int access = getenv("STANDIN_PINNED") ? PROT_NONE : PROT_READ | PROT_WRITE;
+  void *at = mmap(NULL, size, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  pthread_mutex_lock(&lock);
+  struct Pinned *p = pinned;
+  while (p < pinned + BLOCKS - 1 && p->at)
+    ++p;
+  *p = (struct Pinned){at, size};
+  pthread_mutex_unlock(&lock);
+  return at;
+}
+
+static int32_t unpin(void *at) {
+  int32_t status = FAIL;
+  pthread_mutex_lock(&lock);
+  for (struct Pinned *p = pinned; p < pinned + BLOCKS; ++p)
+    if (p->at == at) {
+      munmap(p->at, p->size);
+      *p = (struct Pinned){0};
+      status = SUCCESS;
+      __atomic_add_fetch(&counts()[UNPIN], 1, __ATOMIC_RELAXED);
+    }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+/// Counts a copy if it is one from or to pinned memory.
+static void count_pinned(enum Count which, void *at, size_t size) {
+  for (struct Pinned *p = pinned; p < pinned + BLOCKS; ++p)
+    if (p->at && (char *)at >= p->at && (char *)at + size <= p->at + p->size)
+      __atomic_add_fetch(&counts()[which], 1, __ATOMIC_RELAXED);
+}
+
 void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kind) {
-  (void)device, (void)host, (void)kind;
+  (void)device, (void)host;
+  if (kind == KIND_HOST)
+    return pin(size);
   if (call(ALLOC, "alloc"))
     return NULL;
   size = (size + 4095) & ~4095l;
@@ -227,7 +271,9 @@ void *__tgt_rtl_data_alloc(int32_t device, int64_t size, void *host, int32_t kin
 }
 
 int32_t __tgt_rtl_data_delete(int32_t device, void *at, int32_t kind) {
-  (void)device, (void)kind;
+  (void)device;
+  if (kind == KIND_HOST)
+    return unpin(at);
   pthread_mutex_lock(&lock);
   for (struct Block *b = blocks; b < blocks + BLOCKS; ++b)
     if (b->at == at) {
@@ -280,6 +326,7 @@ int32_t __tgt_rtl_data_submit_async(int32_t device, void *to, void *from, int64_
   info->queue = info;
   if (call(SUBMIT, "submit"))
     return FAIL;
+  count_pinned(FROM_PINNED, from, size);
   copy(device, contents(to, size), from, size);
   return SUCCESS;
 }
@@ -288,6 +335,7 @@ int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *to, void *from, int6
   info->queue = info;
   if (call(RETRIEVE, "retrieve"))
     return FAIL;
+  count_pinned(TO_PINNED, to, size);
   copy(device, to, contents(from, size), size);
   return SUCCESS;
 }

@@ -10,6 +10,7 @@ pub(crate) mod offload;
 #[cfg(test)]
 pub(crate) mod shadow;
 
+use super::buffer::Buffer;
 use super::crash_board::IMAGE_CODE;
 use super::home::Home;
 use super::pending_image::PendingImage;
@@ -39,7 +40,7 @@ pub(crate) struct Launch<'a> {
 #[derive(Default)]
 pub(crate) struct Copies {
     /// The bytes of all copies.
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
     pub writes: Vec<Copied>,
     pub reads: Vec<Copied>,
 }
@@ -55,14 +56,20 @@ pub(crate) struct Copied {
 
 impl Copies {
     /// One copy to the device.
-    pub fn of(to: u64, bytes: Vec<u8>) -> Copies {
+    pub fn of(to: u64, bytes: Buffer) -> Copies {
         let whole = Copied { bytes: 0..bytes.len(), at: to, is_both: false };
         Copies { bytes, writes: vec![whole], reads: Vec::new() }
     }
 
+    /// None yet, with this buffer.
+    pub fn within(bytes: Buffer) -> Copies {
+        Copies { bytes, ..Copies::default() }
+    }
+
     pub fn write(&mut self, to: u64, bytes: &[u8]) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(start + bytes.len());
+        self.bytes[start..].copy_from_slice(bytes);
         self.writes.push(Copied { bytes: start..self.bytes.len(), at: to, is_both: false });
     }
 
@@ -78,7 +85,7 @@ impl Copies {
             }
             None => (self.bytes.len()..self.bytes.len() + len, false),
         };
-        self.bytes.resize(self.bytes.len().max(bytes.end), 0);
+        self.bytes.resize(self.bytes.len().max(bytes.end));
         self.reads.push(Copied { bytes, at: from, is_both });
     }
 }
@@ -181,6 +188,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Appends the bytes at an address to `out`, which an error leaves unchanged.
     fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()>;
 
+    /// Reads the bytes at an address to a buffer.
+    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let mut bytes = Vec::new();
+        self.read(from, to.len(), &mut bytes)?;
+        to.copy_from_slice(&bytes);
+        Ok(())
+    }
+
     /// Copies bytes within the device; the ranges may overlap.
     fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {
         if let (Some(to), Some(from)) = (self.direct(to, len), self.direct(from, len)) {
@@ -223,13 +238,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
         copies.writes.iter().try_for_each(|write| self.write(write.at, &copies.bytes[write.bytes.clone()]))?;
         self.run(launch)?;
-        let mut bytes = Vec::new();
-        for read in &copies.reads {
-            bytes.clear();
-            self.read(read.at, read.bytes.len(), &mut bytes)?;
-            copies.bytes[read.bytes.clone()].copy_from_slice(&bytes);
-        }
-        Ok(())
+        copies.reads.iter().try_for_each(|read| self.read_to(read.at, &mut copies.bytes[read.bytes.clone()]))
     }
 
     /// The calling thread will run kernels in that slot, one at a time.
@@ -275,6 +284,13 @@ pub(crate) trait Accelerator {
 
     /// Finds out if MPI itself copies from and to the arena. Fails if it does not and the user has asked for it.
     fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool>;
+
+    /// Allocates memory of this process that the accelerator's driver has pinned: writable, with any contents, and used by
+    /// nothing else until [`Accelerator::unpin`].
+    fn pin(&self, len: usize) -> Result<*mut u8>;
+
+    /// Frees what `pin` has returned.
+    fn unpin(&self, at: u64);
 
     /// The accelerator in words, for the user. Known once there is memory.
     fn description(&self) -> String;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A linked list, whose pointers are the accelerator's own addresses: built by a kernel and walked by another one on each
 // of three devices; no two devices have the same addresses, although each accelerator offers the same ones first, even
-// where a driver ignores what its process has reserved. One of the devices may be a processor.
+// where a driver at first ignores what its process has reserved. If it always does, one line names both devices. One of
+// the devices may be a processor.
 //
 // RUN: %clang %s -o %t
 // RUN: %run3 %t
 // RUN: %if llvm16 %{ %make-standin %}
 // RUN: %if llvm16 %{ %standin %run3 %t %}
 // RUN: %if llvm16 %{ %standin env STANDIN_STUBBORN=1 %run3 %t %}
+// RUN: %if llvm16 %{ %standin env STANDIN_STUBBORN=1000 %run3 --rc fail %t 2> %t.err %}
+// RUN: %if llvm16 %{ %line error %t.err "device 1 .rank 2 on host %hostname.* has its memory at 0x200000000000 to .*, where device 0 .rank 1 on host %hostname.* has its memory, and its driver gives it no other" %}
 // RUN: %if llvm16 %{ %standin %run --ranks cddh %t %}
 // RUN: %if llvm16 %{ %standin %run --ranks ddch %t %}
 

@@ -211,6 +211,17 @@ impl Accelerator for Offload {
         Ok(is_direct)
     }
 
+    fn pin(&self, len: usize) -> Result<*mut u8> {
+        self.runtime()?.pin(len)
+    }
+
+    fn unpin(&self, at: u64) {
+        // After a fault the driver may not return.
+        if let (Ok(runtime), None) = (self.runtime(), crash::fault()) {
+            runtime.unpin(at);
+        }
+    }
+
     fn description(&self) -> String {
         self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
     }
@@ -265,6 +276,13 @@ impl Backend for Offload {
         // SAFETY: `len` bytes after the old end were just written.
         unsafe { out.set_len(out.len() + len) };
         Ok(())
+    }
+
+    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let runtime = self.access(from, to.len() as u64)?;
+        // SAFETY: the range was just checked.
+        unsafe { runtime.read(to.as_mut_ptr(), from, to.len()) }
+            .map_err(|e| e.context(format_args!("reading from {from:#x}")))
     }
 
     fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {

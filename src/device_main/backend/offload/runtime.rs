@@ -7,7 +7,7 @@ use super::{Seat, Sharers};
 use crate::base::target::{self, Target};
 use crate::base::{Error, Result, elf};
 use crate::device_main::backend::Copies;
-use crate::sys::node;
+use crate::sys::{node, process};
 use crate::wire::command::{Shape, libraries};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -221,6 +221,22 @@ fn leak<E: From<Registered>>(entries: Vec<Registered>) -> (*mut c_void, *mut c_v
     (range.start.cast(), range.end.cast())
 }
 
+/// Functions that are no part of OpenMP, for memory of this process that an accelerator's driver has pinned.
+struct Pinned {
+    alloc: unsafe extern "C" fn(usize, c_int) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, c_int),
+}
+
+impl Pinned {
+    fn of(library: &Library) -> Option<Pinned> {
+        // SAFETY: the functions have these types in all of `RELEASES`.
+        unsafe {
+            let alloc = *library.get(b"llvm_omp_target_alloc_host\0").ok()?;
+            Some(Pinned { alloc, free: *library.get(b"llvm_omp_target_free_host\0").ok()? })
+        }
+    }
+}
+
 /// Accelerators of one kind.
 struct Accelerators {
     /// Their numbers in libomptarget.
@@ -256,6 +272,7 @@ pub(super) struct Runtime {
     sharers: Sharers,
     /// Accelerators of other kinds that drivers show, but libomptarget does not.
     unused: Vec<Gpu>,
+    pinned: Option<Pinned>,
     has_loaded: AtomicBool,
 }
 
@@ -268,6 +285,7 @@ impl Runtime {
         let calls = Calls::of(&library, release).map_err(|symbol| {
             Error::new(format!("{path} on host {at} is no libomptarget of a known release: it has no {symbol}"))
         })?;
+        let pinned = Pinned::of(&library);
         // Its plugins have threads and exit handlers: it stays.
         std::mem::forget(library);
         let found = calls.accelerators();
@@ -290,7 +308,7 @@ impl Runtime {
         let (device, host) = (found.numbers.start + place as i32, unsafe { (calls.host)() });
         let (gpu, has_loaded) = (found.describe(place), AtomicBool::new(false));
         let sharers = seat.sharers(found.numbers.len(), gpu.target.machine);
-        Ok(Runtime { calls, path, device, host, gpu, sharers, unused: found.unused, has_loaded })
+        Ok(Runtime { calls, path, device, host, gpu, sharers, unused: found.unused, pinned, has_loaded })
     }
 
     /// Fails unless the accelerator can execute an image that is built for this.
@@ -324,6 +342,36 @@ impl Runtime {
     pub fn free(&self, at: u64) {
         // SAFETY: `alloc` has returned the address; libomptarget takes it for a key.
         unsafe { (self.calls.free)(at as *mut c_void, self.device) };
+    }
+
+    /// Allocates memory of this node that the accelerator's driver has pinned. Nothing else uses it.
+    pub fn pin(&self, len: usize) -> Result<*mut u8> {
+        let Some(pinned) = &self.pinned else {
+            return Err(Error::new(format!("{} has no llvm_omp_target_alloc_host", self.path)));
+        };
+        // SAFETY: a plain call.
+        let at = unsafe { (pinned.alloc)(len, self.device) }.cast::<u8>();
+        if at.is_null() {
+            return Err(Error::new(format!("{} pins no {len} bytes", self.name())));
+        }
+        let (mut byte, me) = (0, std::process::id() as i32);
+        // SAFETY: the byte can be written.
+        let read = unsafe { process::read_memory(me, at as u64, &raw mut byte, 1) };
+        // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor an access by
+        // the network's hardware.
+        if read == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
+            self.unpin(at as u64);
+            return Err(Error::new(format!("{} pins memory that other processes can't copy from", self.name())));
+        }
+        Ok(at)
+    }
+
+    /// Frees what `pin` has returned.
+    pub fn unpin(&self, at: u64) {
+        if let Some(pinned) = &self.pinned {
+            // SAFETY: the caller's word.
+            unsafe { (pinned.free)(at as *mut c_void, self.device) };
+        }
     }
 
     /// # Safety

@@ -115,9 +115,9 @@ proptest! {
 #[test]
 fn what_was_obtained_is_read_as_written() {
     let target = Target { machine: 190, architecture: 90 };
-    let obtained = Obtained { arena: 0x1000..0x3000, target, description: "a GPU".into(), is_direct: true };
+    let obtained = Obtained { arena: 0x1000..0x3000, target, description: "a GPU".into(), large: LargeCopies::Direct };
     let decode = |obtained: &Obtained| Obtained::decode(&obtained.encode().try_into().unwrap());
-    let staging = Obtained { is_direct: false, ..obtained.clone() };
+    let staging = Obtained { large: LargeCopies::Pinned, ..obtained.clone() };
     assert_eq!((decode(&obtained), decode(&staging)), (obtained.clone(), staging));
     let long = decode(&Obtained { description: "a GPU".repeat(100), ..obtained });
     assert!(long.description.len() == Obtained::LEN - Obtained::NUMBERS && long.description.starts_with("a GPUa GPU"));
