@@ -45,10 +45,7 @@ impl Size {
 
 /// Pinned memory, divided into parts.
 pub(crate) struct Block {
-    start: usize,
     free: Mutex<Vec<(usize, Size)>, { order::LEAF }>,
-    /// How many parts there are.
-    parts: usize,
 }
 
 impl Block {
@@ -60,14 +57,13 @@ impl Block {
     /// Divides memory: a part for the small data of each thread, the rest for bulk data.
     ///
     /// # Safety
-    /// The memory can be read and written, and nothing else uses it until [`Block::end`] returns its address.
+    /// The memory can be read and written, stays, and nothing else uses it.
     pub unsafe fn divide(start: *mut u8, len: usize) -> Arc<Block> {
         let begin = start as usize;
         let small = (0..THREADS).map(|i| (begin + i * SMALL, Size::Small));
         let rest = begin + Block::LEAST;
         let large = (rest..(begin + len + 1).saturating_sub(LARGE)).step_by(LARGE).map(|at| (at, Size::Large));
-        let free: Vec<_> = small.chain(large).collect();
-        Arc::new(Block { start: begin, parts: free.len(), free: Mutex::new(free) })
+        Arc::new(Block { free: Mutex::new(small.chain(large).collect()) })
     }
 
     /// An empty buffer of this size, if one is free.
@@ -76,12 +72,6 @@ impl Block {
         let place = free.iter().rposition(|part| part.1 == size)?;
         let (at, size) = free.swap_remove(place);
         Some(Buffer::Pinned(Part { at, len: 0, size, block: Arc::clone(self) }))
-    }
-
-    /// Gives no more parts. Returns the memory's address, unless some of it is in use.
-    pub fn end(&self) -> Option<u64> {
-        let free = std::mem::take(&mut *self.free.lock());
-        (free.len() == self.parts).then_some(self.start as u64)
     }
 }
 

@@ -172,6 +172,7 @@ impl Output {
     /// The sinks stay locked, to keep the order of the output.
     fn send_all(&self, sinks: &mut [Sink], host: &Host, limit: usize, drive: impl Fn()) {
         let mut backoff = host.backoff();
+        let mut sent = 0;
         loop {
             let mut message = host.link().buffer();
             let taken = take(sinks, &mut message).map_err(|e| e.context("reading what a region printed"));
@@ -180,12 +181,15 @@ impl Output {
             if !host.require(taken) {
                 return host.link().recycle(message);
             }
-            self.printed.fetch_add((message.len() - reply::OUTPUT_LEN) as u64, Ordering::Relaxed);
+            let len = message.len() - reply::OUTPUT_LEN;
+            self.printed.fetch_add(len as u64, Ordering::Relaxed);
             host.send(message);
+            sent += len;
+            // A region may print without end while nothing bounds it.
+            if limit == OUTPUT_AHEAD && (sent >= OUTPUT_AHEAD || self.is_ahead(limit)) {
+                return;
+            }
             while self.is_ahead(limit) {
-                if limit == OUTPUT_AHEAD {
-                    return;
-                }
                 host.check();
                 crash::put_off_last_resort();
                 drive();

@@ -279,7 +279,7 @@ impl<B: Backend> Server<B> {
     }
 
     fn end(&self) -> ! {
-        let Parts { host, backend, loader, output, staging, .. } = &*self.parts;
+        let Parts { host, backend, loader, output, .. } = &*self.parts;
         output::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
         output.pass_on_held(host, || self.drive_only());
@@ -293,11 +293,6 @@ impl<B: Backend> Server<B> {
         }
         if backend.fault().is_some_and(|fault| fault.keeps_loader) {
             end_after(LOST_PATIENCE, 0);
-        }
-        if B::IS_ACCELERATOR
-            && let Ok(accelerator) = backend.accelerator()
-        {
-            staging.end(accelerator);
         }
         // MPI unloads libraries when it ends; no other thread may be loading one then.
         let _loading = loader.hold_loading();

@@ -36,16 +36,10 @@ impl Staging {
                 Ok(_) => debug!("buffers: {len} bytes of pinned memory"),
                 Err(e) => debug!("buffers: of ordinary memory; {e}"),
             }
-            // SAFETY: the accelerator's memory of this length, which is freed only by `end`.
+            // SAFETY: the accelerator's memory of this length. It is never freed: MPI may know its pages until it ends.
             pinned.ok().map(|at| unsafe { Block::divide(at, len) })
         };
         self.pinned.get_or_init(pin).is_some()
-    }
-
-    /// Frees the pinned memory, unless some of it is in use; there is none from now on.
-    pub fn end(&self, accelerator: &dyn Accelerator) {
-        let block = self.pinned.get().and_then(Option::as_ref);
-        block.and_then(|block| block.end()).into_iter().for_each(|at| accelerator.unpin(at));
     }
 
     fn pinned(&self, size: Size) -> Option<Buffer> {

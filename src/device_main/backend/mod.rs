@@ -286,11 +286,8 @@ pub(crate) trait Accelerator {
     fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool>;
 
     /// Allocates memory of this process that the accelerator's driver has pinned: writable, with any contents, and used by
-    /// nothing else until [`Accelerator::unpin`].
+    /// nothing else; it stays.
     fn pin(&self, len: usize) -> Result<*mut u8>;
-
-    /// Frees what `pin` has returned.
-    fn unpin(&self, at: u64);
 
     /// The accelerator in words, for the user. Known once there is memory.
     fn description(&self) -> String;

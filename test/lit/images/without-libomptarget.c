@@ -14,8 +14,12 @@
 // RUN: %plain-clang -shared -fPIC %S/Inputs/initial.c -o %t.dir/libinitial.so
 // RUN: %clang %s -DCALLED=initial_device -o %t.dir/library -L%t.dir -linitial -Wl,-rpath,%t.dir
 // RUN: %run %t.dir/library
+// What a library that it opens calls is not known.
+// RUN: %clang %s -DOPENS -o %t.dir/opens
+// RUN: %run %t.dir/opens
 
 #include "offload.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,12 +48,16 @@ int main(void) {
 #ifdef CALLED
     initial = CALLED();
 #endif
+#ifdef OPENS
+    initial = dlsym(RTLD_DEFAULT, "omp_get_initial_device") != NULL;
+#endif
   }
   CHECK(libomp);
 #ifdef CALLED
-  CHECK(libomptarget);
   // No device can be used on a device.
-  CHECK(initial == 0);
+  CHECK(libomptarget && initial == 0);
+#elif defined(OPENS)
+  CHECK(libomptarget && initial == 1);
 #else
   CHECK(!libomptarget);
 #endif

@@ -30,8 +30,15 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     let (image, list) = pending.contents();
     let mut parsed = elf::Image::parse(image, machine).map_err(|e| e.context("the image is"))?;
     let hints = libraries(list);
-    let file = pending.file.try_clone()?;
-    parsed.needed.retain(|name| !is_libomptarget(name) || leave_out(name, image, &file, &hints).is_none());
+    let others: Vec<_> = parsed.needed.iter().filter(|name| !is_libomptarget(name)).cloned().collect();
+    let libomptarget = parsed.needed.iter().find(|name| is_libomptarget(name));
+    let file = match libomptarget.and_then(|name| without_libomptarget(image, name, &others, &hints)) {
+        Some(copy) => {
+            parsed.needed = others;
+            copy
+        }
+        None => pending.file.try_clone()?,
+    };
     seal(&file)?;
     for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
         load_from_program(name, &hints);
@@ -56,30 +63,56 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
 
-/// Makes an image load without libomptarget, which clang links with every image, if nothing calls it: the libLLVM that it
-/// needs takes longer to load than all else. `None` if something may call it, or has loaded it.
-fn leave_out(libomptarget: &str, image: &[u8], file: &File, hints: &BTreeMap<String, PathBuf>) -> Option<()> {
-    let exports = elf::exports(&elf::map(hints.get(libomptarget)?).ok()?).ok()?;
-    if is_loaded(libomptarget) || may_call(&exports, image, hints, 0) {
+/// An image that needs only these `others` of its libraries: clang links every image with libomptarget, and the libLLVM that
+/// it needs takes longer to load than all else. `None` if something may call libomptarget, or has loaded it.
+fn without_libomptarget(
+    image: &[u8],
+    libomptarget: &str,
+    others: &[String],
+    hints: &BTreeMap<String, PathBuf>,
+) -> Option<File> {
+    let functions = elf::exports(&elf::map(hints.get(libomptarget)?).ok()?).ok()?;
+    let mut callers = Callers { functions, hints, seen: HashSet::new() };
+    if is_loaded(libomptarget) || callers.include(image, others) {
         return None;
     }
     let (at, entry) = elf::without_library(image, libomptarget)?;
-    // Fails if a lost worker, which this one replaces, has sealed the file.
-    file.write_all_at(&entry, at).ok()
+    // Other devices may get the image from this one's file at the moment.
+    let copy = copy(image).ok()?;
+    copy.write_all_at(&entry, at).ok()?;
+    Some(copy)
 }
 
-/// True if an image, at depth 0, or a library that would be loaded with it imports one of these functions of
-/// libomptarget, or if such a library is linked with libomptarget.
-fn may_call(exports: &HashSet<String>, file: &[u8], hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
-    let (Ok(imports), Ok(needed)) = (elf::imports(file), elf::needed_libraries(file)) else { return true };
-    let library_may = |name: &String| match hints.get(name).and_then(|path| elf::map(path).ok()) {
-        _ if is_libomptarget(name) => depth > 0,
+/// What may call libomptarget.
+struct Callers<'a> {
+    /// What libomptarget exports.
+    functions: HashSet<String>,
+    hints: &'a BTreeMap<String, PathBuf>,
+    /// Libraries that were looked at.
+    seen: HashSet<String>,
+}
+
+impl Callers<'_> {
+    /// True if a file may call it, or a library that the file needs.
+    fn include(&mut self, file: &[u8], needed: &[String]) -> bool {
+        let Ok(imports) = elf::imports(file) else { return true };
+        // A library that it opens may be linked with libomptarget.
+        let may =
+            |name: &String| self.functions.contains(name) || ["dlopen", "dlmopen", "dlsym"].contains(&name.as_str());
+        imports.iter().any(may) || needed.iter().any(|name| self.include_library(name))
+    }
+
+    fn include_library(&mut self, name: &str) -> bool {
+        if is_libomptarget(name) {
+            return true;
+        }
         // What is loaded was looked at then. libomp imports none of the functions: it looks for them, and does without.
-        _ if is_runtime(name) || is_loaded(name) => false,
-        Some(library) => depth == 16 || may_call(exports, &library, hints, depth + 1),
-        None => true,
-    };
-    imports.iter().any(|name| exports.contains(name)) || needed.iter().any(library_may)
+        if is_runtime(name) || is_loaded(name) || !self.seen.insert(name.to_string()) {
+            return false;
+        }
+        let Some(library) = self.hints.get(name).and_then(|path| elf::map(path).ok()) else { return true };
+        elf::needed_libraries(&library).map_or(true, |needed| self.include(&library, &needed))
+    }
 }
 
 /// Makes `std::cout` and the like usable, which clang 14 omits from the initializers of an image.
@@ -146,6 +179,13 @@ fn load_from_program(name: &str, hints: &BTreeMap<String, PathBuf>) -> bool {
 fn keep(library: &OsStr, flags: i32) -> bool {
     // SAFETY: as in `open`.
     unsafe { Library::open(Some(library), flags) }.map(std::mem::forget).is_ok()
+}
+
+/// A file in memory with these contents.
+fn copy(bytes: &[u8]) -> Result<File> {
+    let copy = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
+    copy.write_all_at(bytes, 0)?;
+    Ok(copy)
 }
 
 /// Makes the file immutable, also for this process. Before Linux 5.1, while another process copies from
@@ -276,10 +316,8 @@ impl Image {
 
     pub fn relocate(self) -> Result<Image> {
         // The loader identifies files by device and inode: another place needs another file.
-        let copy = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
         // SAFETY: the file is sealed.
-        let bytes = unsafe { Mmap::map(&self.file)? };
-        std::io::Write::write_all(&mut &copy, &bytes)?;
+        let copy = copy(&unsafe { Mmap::map(&self.file)? })?;
         seal(&copy)?;
         // While the old copy is loaded, symbols of the new one would resolve to it.
         drop(self.library);

@@ -215,13 +215,6 @@ impl Accelerator for Offload {
         self.runtime()?.pin(len)
     }
 
-    fn unpin(&self, at: u64) {
-        // After a fault the driver may not return.
-        if let (Ok(runtime), None) = (self.runtime(), crash::fault()) {
-            runtime.unpin(at);
-        }
-    }
-
     fn description(&self) -> String {
         self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
     }

@@ -344,7 +344,7 @@ impl Runtime {
         unsafe { (self.calls.free)(at as *mut c_void, self.device) };
     }
 
-    /// Allocates memory of this node that the accelerator's driver has pinned. Nothing else uses it.
+    /// Allocates memory of this node that the accelerator's driver has pinned. Nothing else uses it, and it stays.
     pub fn pin(&self, len: usize) -> Result<*mut u8> {
         let Some(pinned) = &self.pinned else {
             return Err(Error::new(format!("{} has no llvm_omp_target_alloc_host", self.path)));
@@ -360,18 +360,11 @@ impl Runtime {
         // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor an access by
         // the network's hardware.
         if read == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
-            self.unpin(at as u64);
+            // SAFETY: nothing uses it.
+            unsafe { (pinned.free)(at.cast(), self.device) };
             return Err(Error::new(format!("{} pins memory that other processes can't copy from", self.name())));
         }
         Ok(at)
-    }
-
-    /// Frees what `pin` has returned.
-    pub fn unpin(&self, at: u64) {
-        if let Some(pinned) = &self.pinned {
-            // SAFETY: the caller's word.
-            unsafe { (pinned.free)(at as *mut c_void, self.device) };
-        }
     }
 
     /// # Safety
