@@ -341,7 +341,9 @@ fn obtain_arenas(
 ) -> Result<()> {
     /// How often a device is asked for another arena.
     const TRIES: usize = 4;
-    let mut taken: Vec<Range<u64>> = addresses.window().chain([addresses.arenas()]).collect();
+    // A driver whose addresses are those of its process would have the arena where this process has its libraries.
+    let mut taken = Mappings::now().accessible();
+    taken.extend(addresses.window().chain([addresses.arenas()]));
     for n in (0..arenas.len()).filter(|&n| is_accelerator[n]) {
         let len = arenas[n].end - arenas[n].start;
         let queues = Queues::new(engine.clone(), n);
