@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// All images are linked with libomptarget, which needs libLLVM. A device loads it only for an image that calls it, or
+// clang (not 14) links all images with libomptarget, which needs libLLVM. A device loads it only for an image that calls it, or
 // for one whose user library does.
 //
 // A libomptarget of this node serves an accelerator.

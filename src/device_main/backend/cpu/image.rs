@@ -30,18 +30,20 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     let (image, list) = pending.contents();
     let mut parsed = elf::Image::parse(image, machine).map_err(|e| e.context("the image is"))?;
     let hints = libraries(list);
-    let others: Vec<_> = parsed.needed.iter().filter(|name| !is_libomptarget(name)).cloned().collect();
-    let libomptarget = parsed.needed.iter().find(|name| is_libomptarget(name));
-    let file = match libomptarget.and_then(|name| without_libomptarget(image, name, &others, &hints)) {
-        Some(copy) => {
-            parsed.needed = others;
-            copy
-        }
-        None => pending.file.try_clone()?,
-    };
+    let mut file = pending.file.try_clone()?;
+    let libomptarget = hints.keys().find(|name| is_libomptarget(name));
+    let is_called = libomptarget.is_some_and(|name| may_call(name, image, &parsed.needed, &hints));
+    if let (Some(name), false) = (libomptarget, is_called)
+        && let Some(copy) = copy_without(name, image)
+    {
+        file = copy;
+        parsed.needed.retain(|needed| needed != name);
+    }
     seal(&file)?;
-    for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
-        load_from_program(name, &hints);
+    // clang 14 does not link images with libomptarget.
+    let called = libomptarget.filter(|_| is_called);
+    for name in parsed.needed.iter().filter(|name| is_runtime(name)).chain(called) {
+        load_runtime(name, &hints);
     }
     let library = open(&file, FLAGS).or_else(|first| {
         for name in &parsed.needed {
@@ -63,20 +65,19 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
 
-/// An image that needs only these `others` of its libraries: clang links every image with libomptarget, and the libLLVM that
-/// it needs takes longer to load than all else. `None` if something may call libomptarget, or has loaded it.
-fn without_libomptarget(
-    image: &[u8],
-    libomptarget: &str,
-    others: &[String],
-    hints: &BTreeMap<String, PathBuf>,
-) -> Option<File> {
-    let functions = elf::exports(&elf::map(hints.get(libomptarget)?).ok()?).ok()?;
-    let mut callers = Callers { functions, hints, seen: HashSet::new() };
-    if is_loaded(libomptarget) || callers.include(image, others) {
-        return None;
-    }
-    let (at, entry) = elf::without_library(image, libomptarget)?;
+/// True if an image that needs these libraries may call libomptarget, or something has loaded that.
+fn may_call(libomptarget: &str, image: &[u8], needed: &[String], hints: &BTreeMap<String, PathBuf>) -> bool {
+    let exports = hints.get(libomptarget).and_then(|path| elf::exports(&elf::map(path).ok()?).ok());
+    let Some(functions) = exports.filter(|_| !is_loaded(libomptarget)) else { return true };
+    // The image itself is linked with it anyway.
+    let others: Vec<String> = needed.iter().filter(|name| !is_libomptarget(name)).cloned().collect();
+    Callers { functions, hints, seen: HashSet::new() }.include(image, &others)
+}
+
+/// A copy of an image that loads without one of its libraries. clang links images with libomptarget, and the libLLVM
+/// that this needs takes longer to load than all else.
+fn copy_without(library: &str, image: &[u8]) -> Option<File> {
+    let (at, entry) = elf::without_library(image, library)?;
     // Other devices may get the image from this one's file at the moment.
     let copy = copy(image).ok()?;
     copy.write_all_at(&entry, at).ok()?;
@@ -150,7 +151,7 @@ fn point_to_streams(library: &Library) {
 pub(super) fn preload(list: &[u8]) {
     let hints = libraries(list);
     for name in hints.keys().filter(|name| !is_libomptarget(name)) {
-        let _ = load_from_program(name, &hints) || find_library(name, &hints, 0);
+        load_runtime(name, &hints);
     }
 }
 
@@ -168,11 +169,13 @@ fn is_loaded(name: &str) -> bool {
     unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
-/// Loads a library from where the program has it, if it is there on this node. libomp has the same name
+/// Loads libomp or libomptarget from where the program has it, if it is there on this node. libomp has the same name
 /// in all releases, and libomptarget takes the one beside it: the loader could find a different one, and
 /// two in a process abort it.
-fn load_from_program(name: &str, hints: &BTreeMap<String, PathBuf>) -> bool {
-    hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS))
+fn load_runtime(name: &str, hints: &BTreeMap<String, PathBuf>) {
+    if !hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS)) {
+        find_library(name, hints, 0);
+    }
 }
 
 /// Loads a library that is never unloaded, as later images may need it too; false if that fails.
