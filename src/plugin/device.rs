@@ -88,8 +88,8 @@ impl Device {
         self.queues.engine.connection.unified.shares_allocations()
     }
 
-    /// Makes the whole device execute a command and returns the number that it answers. Fails if the
-    /// answer takes longer than `patience`.
+    /// Makes the whole device execute a command and returns the number that it answers. Fails if nothing arrives from
+    /// the device for `patience`.
     pub(crate) fn request(&self, command: Command<'_>, patience: Duration) -> Result<u64> {
         self.queues.engine.request(&self.control, command, patience)
     }

@@ -77,10 +77,9 @@ impl Engine {
         is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
     }
 
-    /// Makes a whole device execute a command, by a message of its control queue, and returns the number that it answers. Fails if the
-    /// answer takes longer than `patience`.
+    /// Makes a whole device execute a command, by a message of its control queue, and returns the number that it answers. Fails if
+    /// nothing arrives from the device for `patience`.
     pub(crate) fn request(&self, queue: &Arc<Queue>, command: Command<'_>, patience: Duration) -> Result<u64> {
-        let since = Instant::now();
         let mut answer = Box::new([0u8; 8]);
         let mut open = queue.open();
         self.push(queue, &mut open, command)?;
@@ -89,14 +88,34 @@ impl Engine {
         }
         self.flush(queue, &mut open)?;
         drop(open);
-        let is_idle = || queue.pending.is_idle();
-        let waited = self.wait_until(Some(queue), &|| is_idle() || since.elapsed() > patience);
-        if !is_idle() {
+        let waited = self.wait_for_answer(queue, patience);
+        if !queue.pending.is_idle() {
             // A late answer is still written to it.
             std::mem::forget(answer);
             return Err(waited.err().unwrap_or_else(|| Error::new("it does not answer")));
         }
         Ok(u64::from_le_bytes(*answer))
+    }
+
+    /// Waits until a control queue is idle, or until nothing arrives from its device for `patience`. After half of that, the
+    /// device is asked to answer: a worker that repeats the work of a lost one executes the command behind that.
+    fn wait_for_answer(&self, queue: &Arc<Queue>, patience: Duration) -> Result<()> {
+        let heard = || self.port(queue.port()).messages().1;
+        let wait = || {
+            let since = Instant::now();
+            self.wait_until(Some(queue), &|| queue.pending.is_idle() || since.elapsed() > patience / 2)
+        };
+        loop {
+            let before = heard();
+            wait()?;
+            if !queue.pending.is_idle() {
+                self.connection.ask_for_answer(queue.port());
+                wait()?;
+            }
+            if queue.pending.is_idle() || heard() == before {
+                return Ok(());
+            }
+        }
     }
 
     /// Sends what a queue has collected, if anything.

@@ -84,14 +84,14 @@ fn aborts_with_success() -> bool {
     ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _)))
 }
 
-/// Shuts down all devices, which have these control queues, then MPI.
+/// Shuts down all devices, which have these control queues, then MPI. Ends the job if nothing arrives for `patience`.
 pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Duration) {
     let connection = &engine.connection;
     connection.begin_end();
     // If a link is broken, the poll below reports it.
     let asked = queues.iter().try_for_each(|q| connection.control(q, |batch| batch.push(Command::Shutdown)));
     let (mut backoff, mut since) = (connection.link.backoff(engine.waiting.policy), Instant::now());
-    let mut driven = since;
+    let (mut driven, mut has_asked) = (since, false);
     let have_ended = || queues.iter().all(|q| q.pending.is_idle());
     while asked.is_err() || !(have_ended() && connection.link.is_flushed()) {
         // Devices that have ended wait for each other in MPI, where only an abort ends them.
@@ -101,6 +101,11 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
             connection.leave(LINK_PATIENCE);
             (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
             return leave_job();
+        }
+        if since.elapsed() > patience / 2 && !std::mem::replace(&mut has_asked, true) {
+            // A worker that repeats the work of a lost one is shut down behind that, and answers meanwhile.
+            let awaited = queues.iter().filter(|q| !q.pending.is_idle());
+            awaited.for_each(|q| connection.ask_for_answer(q.port()));
         }
         if since.elapsed() > patience {
             let has_data = |q: &Queue| connection.link.bulk_with(connection.ports[q.port()].rank).1 > 0;
@@ -120,7 +125,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
         match polled {
             Ok(Progress::Made) => {
                 // Read the clock after writing the output that arrived, which may take for ever.
-                since = Instant::now();
+                (since, has_asked) = (Instant::now(), false);
                 backoff.reset();
             }
             Ok(_) => {

@@ -27,7 +27,7 @@ use view::{Seen, View};
 /// Round trips that compare two clocks: the least number, how long more of them may take, and the
 /// greatest number. The one with the shortest delay counts.
 const ROUND_TRIPS: (u32, Duration, u32) = (10, Duration::from_millis(20), 100);
-/// How long a device may take to answer a request for the trace.
+/// How long a device that owes the answer to a request for the trace may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The same moment on the clock of a device and on the program's.
