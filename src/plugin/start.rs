@@ -341,8 +341,12 @@ fn obtain_arenas(
 ) -> Result<()> {
     /// How often a device is asked for another arena.
     const TRIES: usize = 4;
-    // A driver whose addresses are those of its process would have the arena where this process has its libraries.
-    let mut taken = Mappings::now().accessible();
+    if !is_accelerator.contains(&true) {
+        return Ok(());
+    }
+    // A driver whose addresses are those of its process would have the arena where this process has its libraries. What a
+    // driver has mapped here is shared, and the device's own driver needs the same addresses.
+    let mut taken = Mappings::now().private().accessible();
     taken.extend(addresses.window().chain([addresses.arenas()]));
     for n in (0..arenas.len()).filter(|&n| is_accelerator[n]) {
         let len = arenas[n].end - arenas[n].start;
@@ -350,9 +354,9 @@ fn obtain_arenas(
         let queue = queues.queue();
         let mut last = Error::Reported;
         let found = (0..TRIES).find_map(|_| {
-            // The latest ones if a message does not hold all: the program checks what it gets.
-            let latest = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
-            let (encoded, mut answer) = (Ranges::encode(&taken[latest..]), [0; Obtained::LEN]);
+            // The last ones if a message does not hold all: the program checks what it gets.
+            let from = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
+            let (encoded, mut answer) = (Ranges::encode(&taken[from..]), [0; Obtained::LEN]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
             if let Err(e) = queues.ask(&queue, command, &mut answer) {
                 return Some(Err(e));

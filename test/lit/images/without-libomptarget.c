@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// clang (not 14) links all images with libomptarget, which needs libLLVM. A device loads it only for an image that calls it, or
-// for one whose user library does.
+// clang 15 and later link all images with libomptarget, which needs libLLVM. A device loads it only for an image that calls
+// it, or for one whose user library does.
 //
 // A libomptarget of this node serves an accelerator.
 // UNSUPPORTED: accelerators, no-system

@@ -40,10 +40,12 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
         parsed.needed.retain(|needed| needed != name);
     }
     seal(&file)?;
+    for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
+        load_from_program(name, &hints);
+    }
     // clang 14 does not link images with libomptarget.
-    let called = libomptarget.filter(|_| is_called);
-    for name in parsed.needed.iter().filter(|name| is_runtime(name)).chain(called) {
-        load_runtime(name, &hints);
+    if let Some(name) = libomptarget.filter(|name| is_called && !parsed.needed.contains(name)) {
+        find_runtime(name, &hints);
     }
     let library = open(&file, FLAGS).or_else(|first| {
         for name in &parsed.needed {
@@ -65,11 +67,12 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
 
-/// True if an image that needs these libraries may call libomptarget, or something has loaded that.
+/// True if an image that needs these libraries may call libomptarget, if something has loaded that, or if its exports can't
+/// be read.
 fn may_call(libomptarget: &str, image: &[u8], needed: &[String], hints: &BTreeMap<String, PathBuf>) -> bool {
     let exports = hints.get(libomptarget).and_then(|path| elf::exports(&elf::map(path).ok()?).ok());
     let Some(functions) = exports.filter(|_| !is_loaded(libomptarget)) else { return true };
-    // The image itself is linked with it anyway.
+    // The image itself may be linked with it without calling it.
     let others: Vec<String> = needed.iter().filter(|name| !is_libomptarget(name)).cloned().collect();
     Callers { functions, hints, seen: HashSet::new() }.include(image, &others)
 }
@@ -151,7 +154,7 @@ fn point_to_streams(library: &Library) {
 pub(super) fn preload(list: &[u8]) {
     let hints = libraries(list);
     for name in hints.keys().filter(|name| !is_libomptarget(name)) {
-        load_runtime(name, &hints);
+        find_runtime(name, &hints);
     }
 }
 
@@ -172,10 +175,13 @@ fn is_loaded(name: &str) -> bool {
 /// Loads libomp or libomptarget from where the program has it, if it is there on this node. libomp has the same name
 /// in all releases, and libomptarget takes the one beside it: the loader could find a different one, and
 /// two in a process abort it.
-fn load_runtime(name: &str, hints: &BTreeMap<String, PathBuf>) {
-    if !hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS)) {
-        find_library(name, hints, 0);
-    }
+fn load_from_program(name: &str, hints: &BTreeMap<String, PathBuf>) -> bool {
+    hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS))
+}
+
+/// The same, or from wherever this node has it.
+fn find_runtime(name: &str, hints: &BTreeMap<String, PathBuf>) {
+    let _ = load_from_program(name, hints) || find_library(name, hints, 0);
 }
 
 /// Loads a library that is never unloaded, as later images may need it too; false if that fails.
