@@ -312,7 +312,7 @@ impl WorkerProxy {
             return self.uplink.reply(bytes);
         }
         // The worker executes one control message after the other, so that this answers the request for the records.
-        let records = if log.messages.is_control(seq) { self.records.take() } else { None };
+        let records = self.records.take_if(|_| log.messages.is_control(seq));
         match log.answer(seq, bytes) {
             Answer::New => {
                 records.map_or(Ok(()), |records| self.uplink.reply(&records))?;
