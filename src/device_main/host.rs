@@ -84,7 +84,7 @@ impl Host {
     /// reports that, if the connection to the launcher is lost too.
     pub fn check(&self) {
         if process::has_ended(self.process.as_ref()) {
-            pmi::leave();
+            pmi::follow();
             (self.quit)(0);
         }
         self.require(tcp_liveness::check());

@@ -74,7 +74,7 @@ fn errno() -> c_int {
 
 /// Exits with the host. Safe in a signal handler.
 pub(crate) fn follow() -> ! {
-    pmi::leave();
+    pmi::follow();
     // SAFETY: no preconditions.
     unsafe { libc::_exit(0) }
 }

@@ -23,6 +23,16 @@ pub fn leave() {
     }
 }
 
+/// The same in a process that exits because the program's process has ended, without `MPI_Finalize` or by a crash. After
+/// a crash the launcher kills this process, but fails itself over a request of a process that it has just killed, and
+/// the crash is not reported: it gets the time to kill first.
+pub fn follow() {
+    if PMI_FD.load(Ordering::Relaxed) >= 0 && !SPANS_NODES.load(Ordering::Relaxed) {
+        std::thread::sleep(KILL_TIME);
+        leave();
+    }
+}
+
 /// The descriptor of the connection, see [`note`]; -1 without a connection or after this process has disconnected.
 static PMI_FD: AtomicI32 = AtomicI32::new(-1);
 /// The connection's inode: shows whether the descriptor is still that connection.
@@ -98,6 +108,8 @@ pub(super) fn end() {
     }
 }
 
+/// How long the launcher may take to notice the end of a process and to kill the others, on a loaded machine.
+const KILL_TIME: Duration = Duration::from_millis(200);
 /// How long the launcher may take to pass on a line, on a loaded machine.
 const OUTPUT_TIME: Duration = Duration::from_millis(500);
 /// How long to wait for the launcher's answer, in milliseconds.

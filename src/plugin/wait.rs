@@ -23,8 +23,10 @@ use std::time::{Duration, Instant};
 const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread checks its own queue before it sleeps while another one drives.
 const SPINS: u32 = 500;
-/// How long a thread sleeps that has waited for long and can't poll: no doorbell ends this sleep.
-const MOMENT: Duration = Duration::from_micros(20);
+/// How long a thread sleeps, at least and at most, that has waited for long and can't poll: no doorbell ends this sleep.
+const MOMENT: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
+/// Such a sleep makes a wait longer by one part of so many.
+const MOMENTS: u32 = 50;
 /// A longer wait is not a wait for a short region.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -117,7 +119,8 @@ impl Waiting {
                 // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
                 Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => {
                     backoff.retract();
-                    std::thread::sleep(MOMENT);
+                    let [least, most] = MOMENT;
+                    std::thread::sleep((since.elapsed() / MOMENTS).clamp(least, most));
                     return Ok(false);
                 }
                 // A sleeping thread does not drive, and another one may be in more of a hurry.

@@ -178,7 +178,7 @@ impl WorkerRank {
     fn check_liveness(&mut self) -> Result<()> {
         if process::has_ended(self.host_process.as_ref()) {
             self.kill_all();
-            pmi::leave();
+            pmi::follow();
             quit(0);
         }
         tcp_liveness::check()?;
