@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A job whose device is stopped ends, with its own launcher, and nothing else does: not a script
-// above it that is called like a launcher, not an outer job in which it runs.
+// above it that is called like a launcher, not an outer job in which it runs. That has nothing
+// to do with the release of LLVM.
+//
+// REQUIRES: llvm16
 //
 // RUN: %clang %s -o %t
 // RUN: %if openmpi %{ env OMPTARGET_MPI_HEARTBEAT=1 OMPTARGET_MPI_DEVICES=1 %run --no-mpirun --devices-gone 30 %S/Inputs/mpirun_all.sh %t > %t.out 2> %t.err %}

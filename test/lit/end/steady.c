@@ -10,7 +10,7 @@
 #include <time.h>
 
 // The device has large pages of 2 MiB: a few more are no leak, a block of each call is.
-enum { EARLY = 5000, FEW = 8000, LATE = 20000, SECONDS = 100, SLACK = 10 << 20 };
+enum { EARLY = 5000, FEW = 8000, LATE = 20000, SECONDS = 25, SLACK = 10 << 20 };
 
 #pragma omp declare target
 /// Resident bytes of this process.
