@@ -4,7 +4,7 @@
 
 use super::{SPANS_NODES, library};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// True if a process of this job can exit successfully without `MPI_Finalize`, but with [`leave`].
@@ -27,7 +27,11 @@ pub fn leave() {
 /// a crash the launcher kills this process, but fails itself over a request of a process that it has just killed, and
 /// the crash is not reported: it gets the time to kill first.
 pub fn follow() {
-    if PMI_FD.load(Ordering::Relaxed) >= 0 && !SPANS_NODES.load(Ordering::Relaxed) {
+    static FOLLOWS: AtomicBool = AtomicBool::new(false);
+    if FOLLOWS.swap(true, Ordering::Relaxed) {
+        // Another thread is about to exit. It must have the launcher's answer before the process ends.
+        std::thread::sleep(KILL_TIME + Duration::from_millis(PATIENCE as u64));
+    } else if PMI_FD.load(Ordering::Relaxed) >= 0 && !SPANS_NODES.load(Ordering::Relaxed) {
         std::thread::sleep(KILL_TIME);
         leave();
     }

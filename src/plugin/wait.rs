@@ -33,6 +33,16 @@ const SHORT: Duration = Duration::from_micros(200);
 /// When a wait began, by its first reading: short waits never read the clock.
 type Start = LazyCell<Instant>;
 
+/// What a thread that has driven does next, without the lock, if its wait is not over.
+enum Then {
+    /// It pauses, and drives again.
+    Pause,
+    /// It leaves the lock to another thread.
+    GiveWay,
+    /// It sleeps for a moment: another thread is inside MPI.
+    Nap,
+}
+
 pub(crate) struct Waiting {
     pub(crate) heartbeat: Heartbeat,
     pub(super) policy: BackoffPolicy,
@@ -72,7 +82,7 @@ impl Waiting {
                 let _ = connection.drive();
             }
             self.progress.unlock();
-            let gave_way = driven?;
+            let then = driven?;
             connection.write_output();
             if done() {
                 break;
@@ -80,10 +90,15 @@ impl Waiting {
             self.check_liveness(connection, &since);
             // The doorbell rings for the replies of all waiting threads: a thread that is one of
             // several must not sleep on it.
-            if gave_way || (last != 0 && nth != last + 1 && since.elapsed() > SHORT) {
-                self.progress.sleep(pending, done, true);
-            } else {
-                backoff.pause(connection.link.has_bulk());
+            let is_one_of_several = || last != 0 && nth != last + 1 && since.elapsed() > SHORT;
+            match then {
+                Then::Nap => {
+                    let [least, most] = MOMENT;
+                    std::thread::sleep((backoff.elapsed() / MOMENTS).clamp(least, most));
+                }
+                Then::GiveWay => self.progress.sleep(pending, done, true),
+                Then::Pause if is_one_of_several() => self.progress.sleep(pending, done, true),
+                Then::Pause => backoff.pause(connection.link.has_bulk()),
             }
             last = nth;
         }
@@ -97,7 +112,7 @@ impl Waiting {
     }
 
     /// Drives the link, whose lock this thread holds, until the wait is over, there is output to write,
-    /// or another thread should drive. True if this thread gives way to another one.
+    /// or another thread should drive. Returns how this thread waits from there.
     #[inline]
     fn drive_until(
         &self,
@@ -105,26 +120,24 @@ impl Waiting {
         done: &dyn Fn() -> bool,
         backoff: &mut Backoff<'_>,
         since: &Start,
-    ) -> Result<bool> {
+    ) -> Result<Then> {
         while !done() {
             match connection.drive()? {
                 Progress::Made if connection.has_output() => {
                     // More may have arrived: this thread polls again before it sleeps.
                     backoff.retract();
-                    return Ok(false);
+                    return Ok(Then::Pause);
                 }
                 Progress::Made => backoff.reset(),
-                _ if backoff.is_long() && connection.has_output() => return Ok(false),
-                _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(true),
+                _ if backoff.is_long() && connection.has_output() => return Ok(Then::Pause),
+                _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(Then::GiveWay),
                 // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
                 Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => {
                     backoff.retract();
-                    let [least, most] = MOMENT;
-                    std::thread::sleep((since.elapsed() / MOMENTS).clamp(least, most));
-                    return Ok(false);
+                    return Ok(Then::Nap);
                 }
                 // A sleeping thread does not drive, and another one may be in more of a hurry.
-                _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(false),
+                _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(Then::Pause),
                 _ => {
                     if self.progress.is_wanted() {
                         backoff.crowd();
@@ -133,7 +146,7 @@ impl Waiting {
                 }
             }
         }
-        Ok(false)
+        Ok(Then::Pause)
     }
 
     /// Waits a moment for answers of a device that has many messages. Unlike other waits, this one
