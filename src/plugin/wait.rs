@@ -25,8 +25,8 @@ const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 const SPINS: u32 = 500;
 /// How long a thread sleeps, at least and at most, that has waited for long and can't poll: no doorbell ends this sleep.
 const MOMENT: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
-/// Such a sleep makes a wait longer by one part of so many.
-const MOMENTS: u32 = 50;
+/// Such a sleep takes one fiftieth of the wait so far, which prolongs the wait by at most 2 %.
+const MOMENT_PORTION: u32 = 50;
 /// A longer wait is not a wait for a short region.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -94,7 +94,7 @@ impl Waiting {
             match then {
                 Then::Nap => {
                     let [least, most] = MOMENT;
-                    std::thread::sleep((backoff.elapsed() / MOMENTS).clamp(least, most));
+                    std::thread::sleep((backoff.elapsed() / MOMENT_PORTION).clamp(least, most));
                 }
                 Then::GiveWay => self.progress.sleep(pending, done, true),
                 Then::Pause if is_one_of_several() => self.progress.sleep(pending, done, true),
