@@ -31,6 +31,8 @@ const PORTION: u32 = 32;
 const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 /// The same if a doorbell ends the sleep: anything that does not ring is no message, and not urgent.
 const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// Longest sleep of a thread that could not poll, see [`Backoff::nap`].
+const NAP: Duration = Duration::from_millis(1);
 /// Time of yielding while bulk data is in flight: long enough for many pieces on a slow network, but short for a
 /// transfer that waits for a kernel on the other side.
 const BULK_PATIENCE: Duration = Duration::from_millis(10);
@@ -126,6 +128,13 @@ impl<'a> Backoff<'a> {
         } else {
             self.pause_long(bulk);
         }
+    }
+
+    /// Sleeps for a moment although this thread could not poll, because another one is inside MPI. No doorbell ends
+    /// this sleep.
+    pub fn nap(&mut self) {
+        self.retract();
+        std::thread::sleep((self.elapsed() / PORTION).clamp(SLEEP.0, NAP));
     }
 
     #[cold]

@@ -23,10 +23,6 @@ use std::time::{Duration, Instant};
 const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread checks its own queue before it sleeps while another one drives.
 const SPINS: u32 = 500;
-/// How long a thread sleeps, at least and at most, that has waited for long and can't poll: no doorbell ends this sleep.
-const MOMENT: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
-/// Such a sleep takes one fiftieth of the wait so far, which prolongs the wait by at most 2 %.
-const MOMENT_PORTION: u32 = 50;
 /// A longer wait is not a wait for a short region.
 const SHORT: Duration = Duration::from_micros(200);
 
@@ -92,10 +88,7 @@ impl Waiting {
             // several must not sleep on it.
             let is_one_of_several = || last != 0 && nth != last + 1 && since.elapsed() > SHORT;
             match then {
-                Then::Nap => {
-                    let [least, most] = MOMENT;
-                    std::thread::sleep((backoff.elapsed() / MOMENT_PORTION).clamp(least, most));
-                }
+                Then::Nap => backoff.nap(),
                 Then::GiveWay => self.progress.sleep(pending, done, true),
                 Then::Pause if is_one_of_several() => self.progress.sleep(pending, done, true),
                 Then::Pause => backoff.pause(connection.link.has_bulk()),
@@ -132,10 +125,7 @@ impl Waiting {
                 _ if backoff.is_long() && connection.has_output() => return Ok(Then::Pause),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(Then::GiveWay),
                 // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
-                Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => {
-                    backoff.retract();
-                    return Ok(Then::Nap);
-                }
+                Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => return Ok(Then::Nap),
                 // A sleeping thread does not drive, and another one may be in more of a hurry.
                 _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(Then::Pause),
                 _ => {
