@@ -57,7 +57,7 @@ pub const IMAGE_PARTS: usize = limit(32, 1);
 pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
 /// Receives for messages that are posted ahead.
 pub const POSTED: usize = limit(8, 1);
-/// Most frames in which a message is sent, see `Link::new`: more would take longer than one large send.
+/// Most frames in which a message is sent, see `link::Endpoint`: more would take longer than one large send.
 pub const FRAMES: usize = limit(5, 2);
 /// Pieces of one bulk transfer that are in transit at once.
 pub const WINDOW: usize = limit(4, 1);

@@ -209,7 +209,7 @@ impl Asker<'_> {
         let mut backoff = self.host.backoff();
         while !self.host.link().has_fewer_unsent(CHANGES_UNSENT) {
             (self.drive)();
-            backoff.pause(false);
+            backoff.pause(None);
         }
     }
 

@@ -193,7 +193,7 @@ impl Output {
                 host.check();
                 crash::put_off_last_resort();
                 drive();
-                backoff.pause(false);
+                backoff.pause(None);
             }
             backoff.reset();
         }

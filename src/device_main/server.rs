@@ -289,7 +289,7 @@ impl<B: Backend> Server<B> {
         while !host.link().is_flushed() {
             host.check();
             self.drive_only();
-            backoff.pause(false);
+            backoff.pause(None);
         }
         if backend.fault().is_some_and(|fault| fault.keeps_loader) {
             end_after(LOST_PATIENCE, 0);
@@ -382,10 +382,10 @@ impl<B: Backend> Serve for Server<B> {
                 // The other thread's kernel may use all cores.
                 backoff.give_way();
             }
-            if backoff.will_sleep(host.link().has_bulk()) {
+            if backoff.will_sleep(host.link().bulk_patience()) {
                 me.place.interrupt();
             }
-            pool.pause(me, || backoff.pause(host.link().has_bulk()));
+            pool.pause(me, || backoff.pause(host.link().bulk_patience()));
             if !me.receiving {
                 return;
             }

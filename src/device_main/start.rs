@@ -19,9 +19,9 @@ use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
 use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers};
-use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
+use crate::link::{Endpoint, Link};
 use crate::mpi::Mpi;
 use crate::sys::{layout, node, process, tcp_liveness};
 use crate::wire::hello::{Hello, Role};
@@ -43,8 +43,8 @@ pub(crate) trait Rank {
 pub(crate) struct Place {
     pub mpi: Mpi,
     pub doorbells: Doorbells,
-    /// See [`Link::new`].
-    pub frames: Vec<usize>,
+    /// By rank.
+    pub endpoints: Vec<Endpoint>,
     /// The host's rank, and its process if it runs on this node.
     pub host: (usize, Option<process::Handle>),
     hellos: Vec<Hello>,
@@ -56,7 +56,7 @@ pub(crate) struct Place {
 impl Place {
     /// Starts MPI. `pool` is [`Hello::pool`].
     fn find(settings: &Settings, pool: u32) -> Result<Place> {
-        let Bootstrap { mpi, doorbells, frames, hellos, topology } =
+        let Bootstrap { mpi, doorbells, endpoints, hellos, topology } =
             bootstrap(Role::Device, Origin::Started, pool, settings)?;
         let Some(Team { host, devices }) = topology.team_of(mpi.rank) else {
             return Err(Error::new("the ranks do not agree on who is a device"));
@@ -68,7 +68,7 @@ impl Place {
         if !is_near {
             tcp_liveness::watch(2 * settings.heartbeat);
         }
-        Ok(Place { mpi, doorbells, frames, host: (host, host_process), hellos, team, bind: settings.bind })
+        Ok(Place { mpi, doorbells, endpoints, host: (host, host_process), hellos, team, bind: settings.bind })
     }
 
     pub fn me(&self) -> &Hello {
@@ -189,8 +189,8 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     board.introduce(number, rank);
     let policy = if place.is_crowded() { BackoffPolicy::CROWDED_DEVICE } else { BackoffPolicy::ALONE };
     let fragment = place.fragment() as usize;
-    let Place { mpi, doorbells, frames, host, .. } = place;
-    let link = |transport| Link::new(transport, fragment, doorbells, frames);
+    let Place { mpi, doorbells, endpoints, host, .. } = place;
+    let link = |transport| Link::new(transport, fragment, doorbells, endpoints);
     match seat {
         None => execute(link(Box::new(mpi))?, host, policy, None, (board, Cpu::new(board)), &settings),
         Some(seat) => {

@@ -6,6 +6,7 @@ use super::topology::{Team, Topology, hello_of_this_process};
 use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::{Error, Result, log};
 use crate::debug;
+use crate::link::Endpoint;
 use crate::link::doorbell::{Doorbell, Doorbells};
 use crate::mpi::{self, Mpi, pmi};
 use crate::sys::deadline::Deadline;
@@ -110,8 +111,8 @@ pub struct Bootstrap {
     pub mpi: Mpi,
     /// Of the ranks that this process sends to.
     pub doorbells: Doorbells,
-    /// See [`crate::link::Link::new`].
-    pub frames: Vec<usize>,
+    /// By rank.
+    pub endpoints: Vec<Endpoint>,
     /// The records of all ranks.
     pub hellos: Vec<Hello>,
     pub topology: Topology,
@@ -187,9 +188,12 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     // Spawned processes are another job, which Open MPI 4 shares no memory with.
     let far = mpi::eager_far();
     let near = if mpi.is_spawned() { far } else { mpi::eager_on_node() };
-    let frame = |h: &Hello| if h.node == hellos[mpi.rank].node { near } else { far };
-    let frames = hellos.iter().map(frame).collect();
-    Ok(Bootstrap { mpi, doorbells, frames, hellos, topology })
+    let endpoint = |h: &Hello| {
+        let is_far = h.node != hellos[mpi.rank].node;
+        Endpoint { frame: if is_far { far } else { near }, is_far }
+    };
+    let endpoints = hellos.iter().map(endpoint).collect();
+    Ok(Bootstrap { mpi, doorbells, endpoints, hellos, topology })
 }
 
 /// True if processes of this node can detect through doorbells that another one has exited.

@@ -33,9 +33,17 @@ const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_m
 const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Longest sleep of a thread that could not poll, see [`Backoff::nap`].
 const NAP: Duration = Duration::from_millis(1);
-/// Time of yielding while bulk data is in flight: long enough for many pieces on a slow network, but short for a
-/// transfer that waits for a kernel on the other side.
-const BULK_PATIENCE: Duration = Duration::from_millis(10);
+/// Time of yielding while bulk data is in flight: long enough for many pieces, but short for a transfer that waits for
+/// a kernel on the other side.
+pub const BULK_PATIENCE: Duration = Duration::from_millis(10);
+
+/// The time of yielding in addition while `bytes` of it are in flight over a network: over TCP a poll moves no more than
+/// the sockets' buffers hold, and MPICH moves all pieces at once, so that none is done before most of the data is here.
+/// That is the time at 500 MB/s; on a slower network the buffers last for the sleeps. It is below the period in which
+/// waits check that devices live.
+pub fn far_patience(bytes: usize) -> Duration {
+    Duration::from_nanos(2 * bytes as u64).min(Duration::from_millis(150))
+}
 
 /// Polls of a thread that gives way before it yields.
 const GIVING_WAY: u32 = 10;
@@ -105,12 +113,8 @@ impl<'a> Backoff<'a> {
     }
 
     /// True if the next [`Backoff::pause`] may sleep.
-    pub fn will_sleep(&self, bulk: bool) -> bool {
-        self.elapsed() >= self.patience(bulk)
-    }
-
-    fn patience(&self, bulk: bool) -> Duration {
-        if bulk { BULK_PATIENCE } else { self.pace.patience }
+    pub fn will_sleep(&self, bulk: Option<Duration>) -> bool {
+        self.elapsed() >= bulk.unwrap_or(self.pace.patience)
     }
 
     /// How long this wait has lasted, without its spinning.
@@ -118,10 +122,10 @@ impl<'a> Backoff<'a> {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Spins, yields or sleeps. Set `bulk` while bulk data is in flight: it moves only when polled, and does not
-    /// ring.
+    /// Spins, yields or sleeps. While bulk data is in flight, `bulk` is how long the wait yields: such data moves only
+    /// when polled, and does not ring.
     #[inline]
-    pub fn pause(&mut self, bulk: bool) {
+    pub fn pause(&mut self, bulk: Option<Duration>) {
         if self.spins < if self.gives_way { GIVING_WAY } else { self.pace.spins } {
             self.spins += 1;
             std::hint::spin_loop();
@@ -138,14 +142,14 @@ impl<'a> Backoff<'a> {
     }
 
     #[cold]
-    fn pause_long(&mut self, bulk: bool) {
+    fn pause_long(&mut self, bulk: Option<Duration>) {
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited < self.patience(bulk) {
+        if waited < bulk.unwrap_or(self.pace.patience) {
             self.retract();
             std::thread::yield_now();
             return;
         }
-        let (least, most) = if bulk || self.doorbell.is_none() { SLEEP } else { SLEEP_BELL };
+        let (least, most) = if bulk.is_some() || self.doorbell.is_none() { SLEEP } else { SLEEP_BELL };
         let sleep = (waited / PORTION).clamp(least, most);
         match (self.doorbell, self.announced.take()) {
             // Poll once more before sleeping.

@@ -14,7 +14,7 @@ use crate::base::lock::{Guard, Mutex, order};
 use crate::base::{Error, Result};
 use crate::mpi::{Mpi, Received, Request, TAG_MESSAGE};
 use crate::wire::ROOM;
-use backoff::{Backoff, BackoffPolicy};
+use backoff::{BULK_PATIENCE, Backoff, BackoffPolicy, far_patience};
 use doorbell::Doorbells;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -79,6 +79,17 @@ impl Transport for Mpi {
     fn abort(&mut self, code: i32) -> ! {
         Mpi::abort(self, code)
     }
+}
+
+/// What a link knows about another rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    /// Bytes that the transport carries without asking the receiver first, where several such sends cost less than a
+    /// large one. A message of this length or more, up to `limits::FRAMES` times as long, is sent in frames of this
+    /// length; the first shorter frame, possibly an empty one, ends it. Both ends must agree on it.
+    pub frame: usize,
+    /// On another node.
+    pub is_far: bool,
 }
 
 /// The other end of a bulk transfer, and the transfer's tag.
@@ -214,12 +225,15 @@ pub struct Link<C> {
     spares: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     fragment: usize,
     unfinished_bulk: AtomicUsize,
+    /// Bytes of the pieces that are in flight to and from other nodes, as the last round left them.
+    far_bytes: AtomicUsize,
     /// By rank.
     traffic: Vec<Traffic>,
     /// How often a thread has driven.
     rounds: AtomicU64,
     doorbells: Doorbells,
-    frames: Vec<usize>,
+    /// By rank.
+    endpoints: Vec<Endpoint>,
 }
 
 /// Bulk data to and from one rank.
@@ -245,15 +259,13 @@ pub enum Progress {
 impl<C> Link<C> {
     /// Creates a link over a started transport, and posts the receives for messages.
     ///
-    /// `frames` is, by rank, how many bytes the transport carries there without asking the receiver first, where
-    /// several such sends cost less than a large one. A message of this length or more, up to `limits::FRAMES` times
-    /// as long, is sent in frames of this length; the first shorter frame, possibly an empty one, ends it. Bulk data
-    /// is sent in pieces of `fragment` bytes; both ends of a transfer must agree on that.
+    /// `endpoints` is indexed by rank. Bulk data is sent in pieces of `fragment` bytes; both ends of a transfer must
+    /// agree on that.
     pub fn new(
         transport: Box<dyn Transport>,
         fragment: usize,
         doorbells: Doorbells,
-        frames: Vec<usize>,
+        endpoints: Vec<Endpoint>,
     ) -> Result<Link<C>> {
         let mut state = State {
             transport,
@@ -262,7 +274,7 @@ impl<C> Link<C> {
             sending: VecDeque::new(),
             bulk: Vec::new(),
             broken: None,
-            begun: vec![Vec::new(); frames.len()],
+            begun: vec![Vec::new(); endpoints.len()],
             spares: Vec::new(),
         };
         state.post(&mut Vec::new())?;
@@ -275,10 +287,11 @@ impl<C> Link<C> {
             spares: Mutex::default(),
             fragment,
             unfinished_bulk: AtomicUsize::new(0),
-            traffic: frames.iter().map(|_| Traffic::default()).collect(),
+            far_bytes: AtomicUsize::new(0),
+            traffic: endpoints.iter().map(|_| Traffic::default()).collect(),
             rounds: AtomicU64::new(0),
             doorbells,
-            frames,
+            endpoints,
         })
     }
 
@@ -355,9 +368,15 @@ impl<C> Link<C> {
         self.fragment
     }
 
-    /// True while bulk data is in flight, for [`Backoff::pause`].
+    /// True while bulk data is in flight.
     pub fn has_bulk(&self) -> bool {
         self.unfinished_bulk.load(Relaxed) != 0
+    }
+
+    /// How long a wait yields while bulk data is in flight, see [`Backoff::pause`]; `None` if there is none.
+    #[inline]
+    pub fn bulk_patience(&self) -> Option<Duration> {
+        self.has_bulk().then(|| BULK_PATIENCE + far_patience(self.far_bytes.load(Relaxed)))
     }
 
     /// How many bulk pieces have moved to and from a rank, and how many transfers are in flight.
@@ -425,7 +444,7 @@ impl<C> Link<C> {
         match job {
             Submission::Message { to, bytes } => {
                 let is_framed = |frame: &usize| bytes.len() <= frame.saturating_mul(FRAMES);
-                let frame = self.frames.get(to).copied().filter(is_framed).unwrap_or(usize::MAX);
+                let frame = self.endpoints.get(to).map(|to| to.frame).filter(is_framed).unwrap_or(usize::MAX);
                 let mut rest = bytes.as_slice();
                 loop {
                     let len = rest.len().min(frame);
@@ -511,7 +530,7 @@ impl<C> Link<C> {
             // SAFETY: the transport wrote `len` bytes into the capacity that was posted.
             unsafe { buffer.set_len(got.len.min(buffer.capacity())) };
             progress = Progress::Made;
-            let framed = self.frames.get(got.from) == Some(&got.len);
+            let framed = self.endpoints.get(got.from).is_some_and(|from| from.frame == got.len);
             if let Some(begun) = state.begun.get_mut(got.from).filter(|b| framed || !b.is_empty()) {
                 begun.extend_from_slice(&buffer);
                 if begun.len() > ROOM {
@@ -566,6 +585,9 @@ impl<C> Link<C> {
                 i += 1;
             }
         }
+        let is_far = |rank: usize| self.endpoints.get(rank).is_some_and(|to| to.is_far);
+        let far = bulk.iter().filter(|transfer| is_far(transfer.peer.rank));
+        self.far_bytes.store(far.flat_map(|transfer| &transfer.pieces).map(|(_, len)| len).sum(), Relaxed);
         Ok(moved)
     }
 

@@ -130,7 +130,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
             }
             Ok(_) => {
                 engine.waiting.heartbeat.check(connection);
-                backoff.pause(false);
+                backoff.pause(None);
             }
             Err(e) => {
                 if let Error::Text(text) = e {

@@ -159,7 +159,7 @@ fn device_executable() -> Result<PathBuf> {
 }
 
 fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
-    let Bootstrap { mpi, doorbells, frames, hellos, topology } = job;
+    let Bootstrap { mpi, doorbells, endpoints, hellos, topology } = job;
     let (rank, size) = (mpi.rank, mpi.size);
     let Some(Team { devices: ranks, .. }) = topology.team_of(rank).cloned() else {
         return Err(Error::new("the ranks do not agree on who is a program"));
@@ -184,7 +184,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
             "OMPTARGET_MPI_BACKEND=offload is set for the program, and for none of its devices: set it for all ranks",
         ));
     }
-    let link = Link::new(Box::new(mpi), settings.fragment as usize, doorbells, frames)?;
+    let link = Link::new(Box::new(mpi), settings.fragment as usize, doorbells, endpoints)?;
     let ports =
         places.iter().zip(&of_devices).enumerate().map(|(n, (&(r, worker), Hello { host, pid, devices, .. }))| {
             let (number, worker) =

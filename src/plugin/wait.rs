@@ -91,7 +91,7 @@ impl Waiting {
                 Then::Nap => backoff.nap(),
                 Then::GiveWay => self.progress.sleep(pending, done, true),
                 Then::Pause if is_one_of_several() => self.progress.sleep(pending, done, true),
-                Then::Pause => backoff.pause(connection.link.has_bulk()),
+                Then::Pause => backoff.pause(connection.link.bulk_patience()),
             }
             last = nth;
         }
@@ -125,14 +125,14 @@ impl Waiting {
                 _ if backoff.is_long() && connection.has_output() => return Ok(Then::Pause),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(Then::GiveWay),
                 // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
-                Progress::Elsewhere if backoff.will_sleep(connection.link.has_bulk()) => return Ok(Then::Nap),
+                Progress::Elsewhere if backoff.will_sleep(connection.link.bulk_patience()) => return Ok(Then::Nap),
                 // A sleeping thread does not drive, and another one may be in more of a hurry.
-                _ if backoff.will_sleep(connection.link.has_bulk()) => return Ok(Then::Pause),
+                _ if backoff.will_sleep(connection.link.bulk_patience()) => return Ok(Then::Pause),
                 _ => {
                     if self.progress.is_wanted() {
                         backoff.crowd();
                     }
-                    backoff.pause(connection.link.has_bulk());
+                    backoff.pause(connection.link.bulk_patience());
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Waiting {
             match connection.drive()? {
                 Progress::Made => backoff.reset(),
                 Progress::Elsewhere => std::thread::yield_now(),
-                Progress::None => backoff.pause(connection.link.has_bulk()),
+                Progress::None => backoff.pause(connection.link.bulk_patience()),
             }
         }
         Ok(())

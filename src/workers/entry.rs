@@ -48,7 +48,7 @@ impl Rank for RankOfWorkers {
         workers.iter().enumerate().for_each(|(i, worker)| worker.board.introduce(place.number(i), place.mpi.rank));
         place.doorbells.expect(count);
         // The workers cut bulk data into pieces, so that the rank's link need not.
-        let link = Link::new(Box::new(place.mpi), usize::MAX, place.doorbells, place.frames)?;
+        let link = Link::new(Box::new(place.mpi), usize::MAX, place.doorbells, place.endpoints)?;
         let mut rank = WorkerRank::new(link, place.host, policy(crowded), name, workers, spares, fragment);
         for (worker, cores) in cores.iter().enumerate() {
             rank.begin(worker, &Packet::Begin { host, threads, crowded, fragment, doorbell, cores })?;

@@ -16,7 +16,7 @@ use super::uplink::{Piece, Uplink};
 use crate::base::{Error, Result, log};
 use crate::device_main::process::quit;
 use crate::device_main::supervisor::Kills;
-use crate::link::backoff::BackoffPolicy;
+use crate::link::backoff::{BULK_PATIENCE, BackoffPolicy};
 use crate::link::{Inbox, Link, Progress};
 use crate::mpi::pmi;
 use crate::sys::{process, tcp_liveness};
@@ -133,7 +133,8 @@ impl WorkerRank {
                 }
                 std::thread::sleep(Duration::from_micros(200));
             } else {
-                backoff.pause(self.workers.iter().any(WorkerProxy::waits) || link.has_bulk());
+                let waits = self.workers.iter().any(WorkerProxy::waits);
+                backoff.pause(link.bulk_patience().or(waits.then_some(BULK_PATIENCE)));
             }
             if checks_liveness && checked.elapsed() > LIVENESS_PERIOD {
                 checked = Instant::now();

@@ -27,7 +27,7 @@ use crate::device_main::{Checkpoint, Completion, Host, Output, Server};
 use crate::job::topology::hello_of_this_process;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::{Doorbell, Doorbells};
-use crate::link::{Inbox, Link, Peer, Span, Transport};
+use crate::link::{Endpoint, Inbox, Link, Peer, Span, Transport};
 use crate::mpi::{Received, Request, TAG_BULK};
 use crate::plugin::Plugin;
 use crate::plugin::address_map::AddressMap;
@@ -365,7 +365,7 @@ impl<B: Backend> Served for Server<B> {
 fn link<C>(case: &Case, (end, doorbells): (End, Doorbells)) -> Result<Link<C>> {
     // Workers have cut the data into pieces already.
     let fragment = if end.rank != HOST && case.workers > 0 { usize::MAX } else { case.fragment };
-    Link::new(Box::new(end), fragment, doorbells, vec![case.frame; 1 + case.ranks])
+    Link::new(Box::new(end), fragment, doorbells, vec![Endpoint { frame: case.frame, is_far: false }; 1 + case.ranks])
 }
 
 /// Starts a device, which is a rank or a worker. If it is `remote`, this process cannot address its memory.
@@ -1142,7 +1142,8 @@ fn transfers_of_a_link_come_in_any_order() {
         let net = Net::new(RANKS, seed, None);
         let link = |rank| {
             let end = Box::new(End { rank, net: net.clone() });
-            Link::new(end, fragment, Doorbells::default(), vec![usize::MAX; RANKS]).unwrap()
+            Link::new(end, fragment, Doorbells::default(), vec![Endpoint { frame: usize::MAX, is_far: false }; RANKS])
+                .unwrap()
         };
         let links: Vec<Link<(usize, bool)>> = (0..RANKS).map(link).collect();
         let bytes = |i: usize, len: usize| -> Vec<u8> { (0..len).map(|b| (b * 7 + i * 31 + (b >> 8)) as u8).collect() };

@@ -28,6 +28,8 @@ const SENT: u64 = u64::MAX;
 const STUCK: u64 = SENT - 1;
 /// This rank takes nothing.
 const BUSY: usize = 3;
+/// Bytes of a piece of bulk data.
+const FRAGMENT: usize = 1000;
 
 impl Transport for Memory {
     unsafe fn send(&mut self, to: usize, tag: u32, data: *const u8, len: usize) -> Result<Request> {
@@ -65,11 +67,13 @@ impl Transport for Memory {
     }
 }
 
+/// All ranks are on nodes of their own.
 fn links(ranks: usize, frame: usize) -> Vec<Link<()>> {
     let mail: Mail = Arc::new(Mutex::new(vec![VecDeque::new(); ranks]));
     let link = |rank| {
         let transport = Memory { rank, mail: mail.clone(), receives: Vec::new() };
-        Link::new(Box::new(transport), 1000, Doorbells::default(), vec![frame; ranks]).unwrap()
+        Link::new(Box::new(transport), FRAGMENT, Doorbells::default(), vec![Endpoint { frame, is_far: true }; ranks])
+            .unwrap()
     };
     (0..ranks).map(link).collect()
 }
@@ -111,13 +115,19 @@ proptest! {
             _ => links[1].receive_bulk_later(Peer { rank: 0, tag }, room, ()),
         }
         prop_assert!(links[1].has_bulk() && !links[1].is_flushed());
-        links[0].send_bulk(Peer { rank: 1, tag }, out, ()).unwrap();
         let mut inbox = Inbox::default();
+        (0..2).for_each(|_| { links[1].drive(&mut inbox).unwrap(); });
+        let in_flight = far_patience(len.min(WINDOW * FRAGMENT));
+        prop_assert_eq!(links[1].bulk_patience(), Some(BULK_PATIENCE + in_flight));
+        links[0].send_bulk(Peer { rank: 1, tag }, out, ()).unwrap();
         while inbox.completed.len() < 2 {
             links.iter().for_each(|link| { link.drive(&mut inbox).unwrap(); });
         }
         prop_assert!(inbox.completed.iter().all(|(_, result)| result.is_ok()));
         prop_assert!(links[1].is_flushed());
+        for link in &links {
+            prop_assert_eq!((link.bulk_patience(), link.far_bytes.load(Relaxed)), (None, 0));
+        }
         prop_assert_eq!(from, to);
     }
 }
