@@ -37,7 +37,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// a kernel on the other side.
 pub const BULK_PATIENCE: Duration = Duration::from_millis(10);
 
-/// The time of yielding in addition while `bytes` of it are in flight over a network: over TCP a poll moves no more than
+/// The time of yielding in addition while `bytes` bytes are in flight over a network: over TCP a poll moves no more than
 /// the sockets' buffers hold, and MPICH moves all pieces at once, so that none is done before most of the data is here.
 /// That is the time at 500 MB/s; on a slower network the buffers last for the sleeps. It is below the period in which
 /// waits check that devices live.

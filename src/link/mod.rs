@@ -373,7 +373,7 @@ impl<C> Link<C> {
         self.unfinished_bulk.load(Relaxed) != 0
     }
 
-    /// How long a wait yields while bulk data is in flight, see [`Backoff::pause`]; `None` if there is none.
+    /// For [`Backoff::pause`]: how long a wait yields before it sleeps. `None` without bulk data in flight.
     #[inline]
     pub fn bulk_patience(&self) -> Option<Duration> {
         self.has_bulk().then(|| BULK_PATIENCE + far_patience(self.far_bytes.load(Relaxed)))
