@@ -259,8 +259,8 @@ pub enum Progress {
 impl<C> Link<C> {
     /// Creates a link over a started transport, and posts the receives for messages.
     ///
-    /// `endpoints` is indexed by rank. Bulk data is sent in pieces of `fragment` bytes; both ends of a transfer must
-    /// agree on that.
+    /// `endpoints` is indexed by rank; a rank beyond its end is near and gets whole messages. Bulk data is sent in pieces
+    /// of `fragment` bytes; both ends of a transfer must agree on that.
     pub fn new(
         transport: Box<dyn Transport>,
         fragment: usize,

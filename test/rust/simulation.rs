@@ -1142,8 +1142,7 @@ fn transfers_of_a_link_come_in_any_order() {
         let net = Net::new(RANKS, seed, None);
         let link = |rank| {
             let end = Box::new(End { rank, net: net.clone() });
-            Link::new(end, fragment, Doorbells::default(), vec![Endpoint { frame: usize::MAX, is_far: false }; RANKS])
-                .unwrap()
+            Link::new(end, fragment, Doorbells::default(), Vec::new()).unwrap()
         };
         let links: Vec<Link<(usize, bool)>> = (0..RANKS).map(link).collect();
         let bytes = |i: usize, len: usize| -> Vec<u8> { (0..len).map(|b| (b * 7 + i * 31 + (b >> 8)) as u8).collect() };

@@ -5,7 +5,7 @@ use super::*;
 use crate::device_main::crash_board::CrashBoard;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
-use crate::link::{Endpoint, Inbox, Link, Transport};
+use crate::link::{Inbox, Link, Transport};
 use crate::mpi::{Received, Request};
 use crate::wire::reply::Known;
 use std::collections::BTreeMap;
@@ -93,13 +93,7 @@ impl Device {
     fn new() -> Device {
         let wire = Arc::default();
         let end = Box::new(End(Arc::clone(&wire)));
-        let link = Link::new(
-            end,
-            usize::MAX,
-            Doorbells::new(None, Vec::new(), 0),
-            vec![Endpoint { frame: usize::MAX, is_far: false }; 2],
-        )
-        .unwrap();
+        let link = Link::new(end, usize::MAX, Doorbells::new(None, Vec::new(), 0), Vec::new()).unwrap();
         let quit: fn(i32) -> ! = |code| panic!("quit with {code}");
         let null = File::options().write(true).open("/dev/null").unwrap();
         let host = Host::new(link, (HOST, None), BackoffPolicy::ALONE, (CrashBoard::new().unwrap(), null), quit);

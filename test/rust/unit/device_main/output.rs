@@ -5,7 +5,7 @@ use super::*;
 use crate::device_main::crash_board::CrashBoard;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
-use crate::link::{Endpoint, Link, Transport};
+use crate::link::{Link, Transport};
 use crate::mpi::{Received, Request};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -56,9 +56,7 @@ impl Device {
         let file = output.sinks.lock()[0].file.try_clone().unwrap();
         let prints = (prints > 0).then(|| (file.try_clone().unwrap(), prints));
         let region = Box::new(Region { sent: sent.clone(), prints });
-        let link =
-            Link::new(region, usize::MAX, Doorbells::default(), vec![Endpoint { frame: usize::MAX, is_far: false }])
-                .unwrap();
+        let link = Link::new(region, usize::MAX, Doorbells::default(), Vec::new()).unwrap();
         let quit: fn(i32) -> ! = |code| panic!("quit with {code}");
         let null = File::options().write(true).open("/dev/null").unwrap();
         let host = Host::new(link, (0, None), BackoffPolicy::ALONE, (CrashBoard::new().unwrap(), null), quit);
