@@ -16,8 +16,8 @@ pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;
 
 const PREFIX: &str = "OMPTARGET_MPI_";
 
-/// Not a setting: a device executable that replaces itself by a program sets this, so that the program
-/// knows that the other ranks of its job are devices.
+/// Not a setting: a device executable that replaces itself by a program sets this to the number of the job's programs, so
+/// that the program knows that the other ranks are devices.
 pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 
 /// Not a setting: the id of a device process that uses its node's libomptarget, where this project's plugin must have

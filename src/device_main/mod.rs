@@ -126,8 +126,10 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
             Ok(())
         }
         Ok(options) if becomes_program(&options) => {
-            let e =
-                Command::new(&options.program[0]).args(&options.program[1..]).env(settings::WITH_DEVICES, "1").exec();
+            let e = Command::new(&options.program[0])
+                .args(&options.program[1..])
+                .env(settings::WITH_DEVICES, options.ranks.to_string())
+                .exec();
             Err(Error::from(e).context(format_args!("can't run {}", options.program[0].to_string_lossy())))
         }
         // The program does not start MPI then, so no device would learn that it exits.

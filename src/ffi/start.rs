@@ -32,7 +32,7 @@ pub extern "C" fn __tgt_rtl_number_of_devices() -> i32 {
     guard("number_of_devices", 0, || {
         Ok(match choice() {
             Choice::Ready(plugin) => plugin.devices.len() as i32,
-            Choice::OnUse(devices, _) => *devices as i32,
+            Choice::OnUse(devices, _) | Choice::Refused(devices, _) => *devices as i32,
             Choice::Stock => 0,
         })
     })
@@ -89,9 +89,9 @@ pub extern "C" fn __tgt_rtl_init_requires(flags: i64) -> i64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn __tgt_rtl_init_device(id: i32) -> i32 {
     let init = || {
-        if let (Choice::OnUse(devices, _), None) = (choice(), lifecycle::started()) {
+        if let (Choice::OnUse(devices, _) | Choice::Refused(devices, _), None) = (choice(), lifecycle::started()) {
             // LLVM 18 calls this for all devices before any is used: too early for a program's MPI.
-            debug!("device {id} of {devices} will be spawned when it is used");
+            debug!("device {id} of {devices} will start when it is used");
         } else {
             let device = plugin()?.device(id)?;
             debug!("{} is used", device.name());

@@ -13,6 +13,7 @@ use crate::sys::deadline::Deadline;
 use crate::sys::{layout, node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -141,7 +142,10 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
             let world = mpi::world();
             let local = local_in(number, world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
             let (hosts, others) = spawned::places(settings, ranks, world, (local.0 as usize, local.1 as usize))?;
-            Mpi::spawn(executable, ranks, &hosts, &forwarded(settings.bind, &others))?
+            let before = launcher().is_none().then(variables);
+            let mpi = Mpi::spawn(executable, ranks, &hosts, &forwarded(settings.bind, &others));
+            before.iter().for_each(forget_others);
+            mpi?
         }
     };
     let mut mine = hello_of_this_process(role, mpi::library());
@@ -194,6 +198,20 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     };
     let endpoints = hellos.iter().map(endpoint).collect();
     Ok(Bootstrap { mpi, doorbells, endpoints, hellos, topology })
+}
+
+/// The names of the environment's variables.
+fn variables() -> BTreeSet<OsString> {
+    std::env::vars_os().map(|(name, _)| name).collect()
+}
+
+/// Removes all variables but these: MPI has set the others where no launcher did, and a program that this one starts
+/// would take them for a launcher's, and itself for a rank of this one's job.
+fn forget_others(these: &BTreeSet<OsString>) {
+    for name in variables().difference(these) {
+        // SAFETY: as safe as the start of MPI, which has just set them: another thread must not read them meanwhile.
+        unsafe { std::env::remove_var(name) };
+    }
 }
 
 /// True if processes of this node can detect through doorbells that another one has exited.

@@ -3,5 +3,6 @@
 
 pub(crate) mod bootstrap;
 pub mod hosts;
+pub(crate) mod slot;
 mod spawned;
 pub mod topology;

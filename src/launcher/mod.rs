@@ -17,7 +17,7 @@ use crate::sys::{node, programs};
 use accelerators::Regions;
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
-use install::Build;
+use install::{Build, Family};
 use options::{LauncherKind, Options, Placement};
 use program::Program;
 use std::ffi::OsString;
@@ -56,7 +56,11 @@ fn run(options: &Options) -> Result<bool> {
     if options.check {
         return check::run(&plan);
     }
-    let words = plan.job.command()?;
+    let words = if plan.is_job {
+        plan.job.command()?
+    } else {
+        with_environment(&plan.job.environment, plan.job.command.clone())
+    };
     if options.dry_run {
         let line = quoted(&words);
         std::io::stdout().write_all(&[line.as_encoded_bytes(), b"\n"].concat())?;
@@ -72,6 +76,8 @@ struct Plan {
     program: Option<Program>,
     build: Build,
     job: Job,
+    /// The launcher starts the job; otherwise the programs are started directly, and spawn their devices.
+    is_job: bool,
     hosts: Hosts,
     regions: Regions,
 }
@@ -97,9 +103,11 @@ impl Plan {
         let srun = options.launcher == Some(LauncherKind::Srun);
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
-        // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
-        let spawns = own_mpi.is_some() && !options.info;
         let regions = Regions::of(options, program.as_ref(), settings.backend);
+        let is_job = !options.spawn
+            && !(build.family == Family::OpenMpi && is_script_of_this_host(options, program.as_ref(), &regions)?);
+        // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
+        let spawns = (own_mpi.is_some() || !is_job) && !options.info;
         let job = Job::empty(kind, launcher, options, settings.heartbeat);
         let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
             true => accelerators::count(&job, &build.device, &regions, hosts),
@@ -117,7 +125,7 @@ impl Plan {
         }
         let mut environment: Vec<(String, OsString)> = Vec::new();
         // Open MPI passes no environment variables to other hosts.
-        if kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
+        if is_job && kind == LauncherKind::Mpirun && (spawns || !hosts.is_empty()) {
             environment.extend(settings::for_devices().into_iter().map(|(name, value)| (name, value.into())));
         }
         environment.extend(regions.variables.clone());
@@ -151,8 +159,22 @@ impl Plan {
             command = words;
         }
         let job = Job { ranks, hosts: places, environment, command, ..job };
-        Ok(Plan { program, build, job, hosts, regions })
+        Ok(Plan { program, build, job, is_job, hosts, regions })
     }
+}
+
+/// True for a script that runs here, of which the user says no more: it may start several programs, and MPI starts only
+/// once in a slot of a job. Behind a rank the first program's regions are faster, because Open MPI 4 shares no memory with
+/// processes that it has spawned.
+fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions: &Regions) -> Result<bool> {
+    let Options { placement, .. } = options;
+    let says_more = options.program.is_some()
+        || options.launcher.is_some()
+        || !options.launcher_arg.is_empty()
+        || placement.bind.is_some()
+        || placement.ranks > 1;
+    let is_candidate = program.is_some_and(|p| p.is_script && p.mpi.is_none()) && !regions.uses_all && !says_more;
+    Ok(is_candidate && named_hosts(placement, false)?.is_empty())
 }
 
 /// Each host once, with all of its ranks: launchers fill one host after the other.
@@ -259,8 +281,8 @@ fn library_path(program: &Program, build: &Build) -> Result<Option<OsString>> {
 /// The launcher that the user asks for, or the MPI's own, or srun.
 fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind, PathBuf)> {
     let own_kind = match build.family {
-        install::Family::OpenMpi => LauncherKind::Mpirun,
-        install::Family::Mpich => LauncherKind::Mpiexec,
+        Family::OpenMpi => LauncherKind::Mpirun,
+        Family::Mpich => LauncherKind::Mpiexec,
     };
     let srun = || programs::tool("srun").map(|path| (LauncherKind::Srun, path));
     let own = || build.family.launcher().map(|path| (own_kind, path));

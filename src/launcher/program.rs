@@ -21,7 +21,7 @@ pub struct Program {
     pub path: PathBuf,
     /// The program that starts this one.
     pub starter: Option<PathBuf>,
-    /// It is a script or an interpreter, which may start any program.
+    /// It is a script or an interpreter, which may start any program, and several, or one of these starts it.
     pub is_script: bool,
     /// All libraries that it needs: name, and path if found.
     pub libraries: Vec<(String, Option<PathBuf>)>,
@@ -52,7 +52,7 @@ impl Program {
                     if !force && !program.has_plugin_built_in() {
                         check_words(&first.path, &command[1..i])?;
                     }
-                    return Ok(Program { starter: Some(first.path), ..program });
+                    return Ok(Program { starter: Some(first.path), is_script, ..program });
                 }
                 is_script |= program.is_script;
             }

@@ -53,6 +53,49 @@ pub(super) fn note() {
     }
 }
 
+/// Why MPI can't be started in a slot of the job, see `job::slot`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The process with this id has started it, if the id is known.
+    By(Option<u32>),
+    /// The connection to the launcher is closed in this process.
+    Disconnected,
+}
+
+/// Claims the slot of this process by a name for its end of the connection, which has none and can be named once. The name
+/// stays as long as any process has the descriptor.
+pub fn claim() -> Result<(), Taken> {
+    const START: &[u8] = b"\0omptarget-mpi.";
+    let Some(fd) = descriptor() else { return Ok(()) };
+    let inode = inode_of(fd).ok_or(Taken::Disconnected)?;
+    let path = [START, format!("{inode}.{}", std::process::id()).as_bytes()].concat();
+    // SAFETY: all-zero is a valid address.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let family = std::mem::offset_of!(libc::sockaddr_un, sun_path);
+    name.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    name.sun_path.iter_mut().zip(&path).for_each(|(to, &byte)| *to = byte as std::ffi::c_char);
+    let mut len = (family + path.len()) as libc::socklen_t;
+    // SAFETY: the address outlives the call, and has this length.
+    if unsafe { libc::bind(fd, (&raw const name).cast(), len) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::EINVAL) => {}
+        Some(libc::ENOTSOCK | libc::EBADF) => return Err(Taken::Disconnected),
+        // A launcher with another kind of connection.
+        _ => return Ok(()),
+    }
+    len = size_of_val(&name) as libc::socklen_t;
+    // SAFETY: as above; the call fills at most `len` bytes.
+    if unsafe { libc::getsockname(fd, (&raw mut name).cast(), &mut len) } != 0 {
+        return Err(Taken::By(None));
+    }
+    let path: Vec<u8> = name.sun_path[..(len as usize).saturating_sub(family)].iter().map(|&c| c as u8).collect();
+    // A name that somebody else has given claims nothing.
+    let Some(owner) = path.strip_prefix(START) else { return Ok(()) };
+    Err(Taken::By(String::from_utf8_lossy(owner).rsplit('.').next().and_then(|id| id.parse().ok())))
+}
+
 /// Requests from MPICH's launcher that it ends the job and returns a failure, where an exit is not enough. For a process
 /// that aborts, or exits while MPI starts: if several processes exit at once, MPICH 4.2's launcher may take all of them for
 /// successful.

@@ -101,9 +101,14 @@ fn first_use() -> Result<&'static Plugin> {
     }
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
-        Choice::OnUse(devices, settings) => {
-            SPAWNED.get_or_init(|| ending::with_locks(|| spawn(*devices, settings).unwrap_or_else(|e| give_up(e))))
-        }
+        Choice::OnUse(devices, settings) => SPAWNED.get_or_init(|| {
+            ending::with_locks(|| {
+                start::claim_slot().unwrap_or_else(|why| refuse(&why));
+                spawn(*devices, settings).unwrap_or_else(|e| give_up(e))
+            })
+        }),
+        // Of several threads one reports it.
+        Choice::Refused(_, why) => SPAWNED.get_or_init(|| refuse(why)),
         Choice::Stock => return Err(Error::Reported),
     };
     CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
@@ -143,7 +148,7 @@ pub(crate) fn started() -> Option<&'static Plugin> {
     match CHOICE.get()? {
         Choice::Ready(plugin) => Some(plugin),
         Choice::OnUse(..) => SPAWNED.get(),
-        Choice::Stock => None,
+        Choice::Stock | Choice::Refused(..) => None,
     }
 }
 
@@ -218,6 +223,13 @@ pub(crate) fn give_up(e: Error) -> ! {
     // Exit handlers do not run, because they may use devices; hence the output is flushed here.
     flush_streams();
     pmi::fail_everywhere();
+    end(1)
+}
+
+/// Ends the process, whose slot of the job another one has claimed: the job and its launcher are that one's.
+fn refuse(why: &Error) -> ! {
+    log::error(why);
+    flush_streams();
     end(1)
 }
 

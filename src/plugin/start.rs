@@ -19,6 +19,7 @@ use crate::base::target::Executor;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
+use crate::job::slot;
 use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
@@ -62,6 +63,9 @@ pub(crate) enum Choice {
     Ready(Box<Plugin>),
     /// This number of devices, which [`spawn`] starts when the first is used.
     OnUse(usize, Box<Settings>),
+    /// No devices, but as many are reported as another process of this slot of the job has or had, since libomptarget
+    /// would run the regions in this process if there were none. The first use of one ends the process for this reason.
+    Refused(usize, Error),
 }
 
 /// Checks how this process was started, and connects to the devices of its job, if there are any.
@@ -118,6 +122,10 @@ pub(crate) fn choose() -> Result<Choice> {
         return Ok(Choice::Stock);
     }
     node::open_standard_streams();
+    if let Err(why) = slot::claim() {
+        debug!("no MPI devices: {why}");
+        return Ok(Choice::Refused(slot::devices(&settings), why));
+    }
     let mut job = bootstrap(Role::Host, Origin::Started, 0, &settings)?;
     if job.topology == Topology::HostsOnly {
         job.mpi.finish();
@@ -125,6 +133,11 @@ pub(crate) fn choose() -> Result<Choice> {
         return Ok(Choice::Stock);
     }
     Ok(Choice::Ready(Box::new(with(job, &settings)?)))
+}
+
+/// Claims the slot of the job in which this process is about to start MPI, if it does that: the program may have done it.
+pub(crate) fn claim_slot() -> Result<()> {
+    if mpi::phase() == Phase::Before && !program_uses_mpi() { slot::claim() } else { Ok(()) }
 }
 
 /// Spawns the devices of this process with the settings of its start. If the program uses MPI itself,

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The claim of this process's slot in its job.
+//!
+//! A launcher gives each rank a slot: one process, and all that this process starts. MPI can be started once in a slot, but
+//! a script may run several programs there, and a program may execute itself again. One atomic claim decides who starts
+//! MPI. It outlives its process, and is gone when the job has ended: with PMIx it is a file in the launcher's own folder
+//! of the job; Hydra has no such folder, but a socket for each slot, which can be named once ([`pmi::claim`]).
+
+use super::bootstrap::{Launcher, launcher, rank};
+use crate::base::settings::{self, Settings};
+use crate::base::{Error, Result};
+use crate::debug;
+use crate::mpi::pmi::{self, Taken};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Claims the slot of this process, which is about to start MPI. Does nothing without a launcher, or if the launcher has no
+/// place for a claim.
+///
+/// # Errors
+/// MPI can't be started here: who has done so before, and what to do.
+pub(crate) fn claim() -> Result<()> {
+    let claimed = match launcher() {
+        Some((Launcher::Pmi, _)) => pmi::claim(),
+        Some(_) => file().map_or(Ok(()), |path| claim_file(&path)),
+        None => Ok(()),
+    };
+    claimed.map_err(explain)
+}
+
+/// The file that claims a slot, where PMIx has a folder for the job.
+fn file() -> Option<PathBuf> {
+    let get = |name| std::env::var(name).ok();
+    let (folder, job, rank) = (get("PMIX_SERVER_TMPDIR")?, get("PMIX_NAMESPACE")?, get("PMIX_RANK")?);
+    Some(Path::new(&folder).join(format!("omptarget-mpi.{}.{rank}", job.replace('/', "_"))))
+}
+
+fn claim_file(path: &Path) -> std::result::Result<(), Taken> {
+    match File::create_new(path) {
+        Ok(mut file) => {
+            // Without its id the owner is not named in errors.
+            let _ = write!(file, "{}", std::process::id());
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            Err(Taken::By(fs::read_to_string(path).ok().and_then(|id| id.parse().ok())))
+        }
+        Err(e) => {
+            debug!("this slot of the job can't be claimed: {}: {e}", path.display());
+            Ok(())
+        }
+    }
+}
+
+fn explain(taken: Taken) -> Error {
+    let owner = match taken {
+        Taken::Disconnected => {
+            return Error::new(
+                "the connection to MPI's launcher (PMI_FD) is closed: what has started this program closes the \
+                 descriptors that it inherited (Python's subprocess does, unless close_fds=False is given)",
+            );
+        }
+        Taken::By(None) => "another process".to_string(),
+        Taken::By(Some(id)) if id == std::process::id() => "this process, before it executed a program".to_string(),
+        Taken::By(Some(id)) if Path::new(&format!("/proc/{id}")).exists() => format!("process {id}, which still runs"),
+        Taken::By(Some(id)) => format!("process {id}, which has ended"),
+    };
+    Error::new(format!(
+        "MPI was started in this slot of the job by {owner}; it starts only once in a slot: run llvm-offload-mpirun for \
+         each program, or once with --spawn, so that each program spawns its own devices (Open MPI)"
+    ))
+}
+
+/// The number of devices that the process has or had that claimed this slot, as far as the environment tells: each rank
+/// that is not known to be a program has the devices of one rank.
+pub(crate) fn devices(settings: &Settings) -> usize {
+    let programs = std::env::var(settings::WITH_DEVICES).ok().and_then(|n| n.parse().ok()).unwrap_or(1).max(1);
+    let size = launcher().and_then(|(_, size)| size).unwrap_or(0);
+    share(size.saturating_sub(programs), programs, rank().unwrap_or(0) as usize) * settings.devices_per_rank as usize
+}
+
+/// The share of one of several programs; at least one.
+fn share(ranks: usize, programs: usize, program: usize) -> usize {
+    (ranks / programs + usize::from(program < ranks % programs)).max(1)
+}
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/job/slot.rs"]
+mod tests;
