@@ -12,7 +12,7 @@ mod program;
 mod query;
 
 use crate::base::{Error, Result, log, manual, settings};
-use crate::job::hosts;
+use crate::job::{bootstrap, hosts};
 use crate::sys::{node, programs};
 use accelerators::Regions;
 use clap::{CommandFactory, Parser};
@@ -104,6 +104,9 @@ impl Plan {
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
         let regions = Regions::of(options, program.as_ref(), settings.backend);
+        if options.spawn && bootstrap::launcher().is_some() {
+            return Err(Error::new("--spawn: this is a slot of a job already, in which MPI can start once only"));
+        }
         let is_job = !options.spawn
             && !(build.family == Family::OpenMpi && is_script_of_this_host(options, program.as_ref(), &regions)?);
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
@@ -172,7 +175,8 @@ fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions:
         || options.launcher.is_some()
         || !options.launcher_arg.is_empty()
         || placement.bind.is_some()
-        || placement.ranks > 1;
+        || placement.ranks > 1
+        || bootstrap::launcher().is_some();
     let is_candidate = program.is_some_and(|p| p.is_script && p.mpi.is_none()) && !regions.uses_all && !says_more;
     Ok(is_candidate && named_hosts(placement, false)?.is_empty())
 }
