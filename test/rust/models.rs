@@ -6,6 +6,7 @@
 //! finds that. Patient threads of a progress lock do depend on it, and are in no model.
 
 use base::sync::{AtomicUsize, Mutex, Ordering, Thread, current, park};
+use device_main::backend::cpu::unified::running::{Held, Running};
 use device_main::receiver_token::ReceiverToken;
 use link::sleepers::Sleepers;
 use loom::cell::UnsafeCell;
@@ -15,8 +16,26 @@ use loom::thread;
 use plugin::pending::Pending;
 use plugin::progress_lock::ProgressLock;
 
-/// `crate::base::sync` for the files included here.
+/// `crate::base::sync` and `crate::base::lock` for the files included here.
 mod base {
+    /// Without the check of their order.
+    pub mod lock {
+        pub mod order {
+            pub const UNIFIED: u8 = 0;
+        }
+
+        pub type Guard<'a, T, const ORDER: u8> = loom::sync::MutexGuard<'a, T>;
+
+        #[derive(Debug, Default)]
+        pub struct Mutex<T, const ORDER: u8>(super::sync::Mutex<T>);
+
+        impl<T, const ORDER: u8> Mutex<T, ORDER> {
+            pub fn lock(&self) -> Guard<'_, T, ORDER> {
+                self.0.lock()
+            }
+        }
+    }
+
     pub mod sync {
         pub use loom::hint::spin_loop;
         pub use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -128,6 +147,14 @@ mod base {
             pub fn fetch_sub(&self, n: usize, order: Ordering) -> usize {
                 self.0.fetch_sub(n, order)
             }
+
+            pub fn fetch_or(&self, bits: usize, order: Ordering) -> usize {
+                self.0.fetch_or(bits, order)
+            }
+
+            pub fn fetch_and(&self, bits: usize, order: Ordering) -> usize {
+                self.0.fetch_and(bits, order)
+            }
         }
 
         impl AtomicU64 {
@@ -154,6 +181,13 @@ mod plugin {
 #[allow(dead_code, reason = "what a copy of the process needs")]
 #[path = "../../src/device_main"]
 mod device_main {
+    pub mod backend {
+        pub mod cpu {
+            pub mod unified {
+                pub mod running;
+            }
+        }
+    }
     pub mod receiver_token;
 }
 
@@ -551,4 +585,108 @@ fn what_is_handed_over_finds_an_idle_thread() {
             idle.join().unwrap();
         });
     }
+}
+
+// ---- the program's memory on a device ------------------------------------------------
+
+/// A page of a program, two threads of which run kernels that use one word each; and a device that fetches all of it.
+#[derive(Default)]
+struct Program {
+    words: [AtomicU32; 2],
+    device: Running<Fetched>,
+    /// What the device has mapped; 0 is not mapped. Kernels use it without a lock. Who finds a page mapped finds all
+    /// that came before: Linux orders that.
+    mapped: [AtomicU32; 2],
+}
+
+#[derive(Default)]
+struct Fetched {
+    is_mapped: bool,
+    /// As it was fetched.
+    words: [u32; 2],
+}
+
+impl Program {
+    /// Adds 1 to the word of a thread, which the thread has just written.
+    fn run_kernel(&self, me: usize, written: u32) {
+        if let Some(held) = self.device.begin() {
+            self.renew(held);
+        }
+        let mut word = self.mapped[me].load(Ordering::Acquire);
+        loop {
+            if word == 0 {
+                self.device.hold().fill(|fetched| self.fetch(fetched));
+                word = self.mapped[me].load(Ordering::Acquire);
+                continue;
+            }
+            assert_eq!(word, written, "a kernel finds other data than its thread has written");
+            // Fails if the page is gone by now: then the kernel faults again.
+            match self.mapped[me].compare_exchange(word, word + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        self.device.end(|held| {
+            self.send_changes(&mut held.memory);
+            if held.is_only_one() {
+                held.empty(|fetched| self.forget(fetched));
+            }
+        });
+        assert_eq!(self.words[me].load(Ordering::Relaxed), written + 1, "a kernel's change is lost");
+    }
+
+    fn renew(&self, mut held: Held<'_, Fetched>) {
+        if held.is_only_one() {
+            return held.empty(|fetched| self.forget(fetched));
+        }
+        let Fetched { is_mapped, words } = &mut *held.memory;
+        for (i, old) in words.iter_mut().enumerate().filter(|_| *is_mapped) {
+            let now = self.words[i].load(Ordering::Relaxed);
+            if self.mapped[i].compare_exchange(*old, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                *old = now;
+            }
+        }
+    }
+
+    fn fetch(&self, fetched: &mut Fetched) {
+        if !fetched.is_mapped {
+            fetched.is_mapped = true;
+            for i in 0..2 {
+                fetched.words[i] = self.words[i].load(Ordering::Relaxed);
+                self.mapped[i].store(fetched.words[i], Ordering::Release);
+            }
+        }
+    }
+
+    fn send_changes(&self, fetched: &mut Fetched) {
+        for (i, old) in fetched.words.iter_mut().enumerate().filter(|_| fetched.is_mapped) {
+            let now = self.mapped[i].load(Ordering::Relaxed);
+            if now != *old {
+                let merged = self.words[i].compare_exchange(*old, now, Ordering::Relaxed, Ordering::Relaxed);
+                merged.expect("only this kernel changes the word");
+                *old = now;
+            }
+        }
+    }
+
+    fn forget(&self, fetched: &mut Fetched) {
+        fetched.is_mapped = false;
+        self.mapped.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Kernels that overlap find what their threads have written before, and nothing that they write is lost.
+#[test]
+fn kernels_that_overlap_share_the_programs_memory() {
+    check(2, || {
+        let program = Arc::new(Program::default());
+        program.words.iter().for_each(|word| word.store(10, Ordering::Relaxed));
+        let other = program.clone();
+        let thread = thread::spawn(move || other.run_kernel(1, 10));
+        program.run_kernel(0, 10);
+        // Written by the program itself.
+        program.words[0].store(20, Ordering::Relaxed);
+        program.run_kernel(0, 20);
+        thread.join().unwrap();
+    });
 }

@@ -12,6 +12,7 @@ mod faults;
 mod kept;
 mod pages;
 mod record;
+mod running;
 mod source;
 mod store;
 mod streamed;
@@ -29,8 +30,8 @@ use faults::Fault;
 pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
 use record::Log;
+use running::{Held, Running};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Why the last fault was not resolved.
@@ -48,11 +49,7 @@ pub(super) fn refusal() -> String {
 #[derive(Default)]
 pub(super) struct Unified {
     home: OnceLock<Arc<dyn Home>>,
-    pages: Mutex<Option<Pages>, { order::UNIFIED }>,
-    /// Kernels that run.
-    running: AtomicUsize,
-    /// There are pages.
-    is_used: AtomicBool,
+    pages: Running<Option<Pages>>,
     log: Log,
 }
 
@@ -89,7 +86,7 @@ impl Unified {
     /// A higher number is a later word.
     pub fn renew_watched(&self, number: u64, unchanged: &Ranges, more: Ranges) {
         // Otherwise nothing was fetched yet.
-        if let Some(pages) = &mut *self.pages.lock() {
+        if let Some(pages) = &mut *self.pages.hold().memory {
             pages.renew_watched(number, unchanged, more);
         }
     }
@@ -97,69 +94,50 @@ impl Unified {
     /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let begun = if self.is_used.load(Ordering::SeqCst) { self.renew(slot) } else { Ok(()) };
+        let begun = self.pages.begin().map_or(Ok(()), |held| self.renew(held, slot));
         begun.inspect_err(|_| {
-            self.running.fetch_sub(1, Ordering::SeqCst);
+            self.pages.end(|_| ());
         })
     }
 
     #[cold]
-    fn renew(&self, slot: usize) -> Result<()> {
+    fn renew(&self, mut held: Held<'_, Option<Pages>>, slot: usize) -> Result<()> {
         let begin = clock::now();
-        let mut pages = self.pages.lock();
-        match &mut *pages {
-            // Others run.
-            Some(pages) if self.running.load(Ordering::SeqCst) > 1 => {
-                let refreshed = pages.refresh(&**self.home()?);
-                refreshed.map(|amount| self.log.add_fetch(slot, begin, amount))
-            }
-            Some(_) => {
-                self.forget(&mut pages);
-                Ok(())
-            }
-            None => Ok(()),
+        if held.is_only_one() {
+            held.empty(forget);
+        } else if let Some(pages) = &mut *held.memory {
+            let amount = pages.refresh(&**self.home()?)?;
+            self.log.add_fetch(slot, begin, amount);
         }
+        Ok(())
     }
 
     /// A kernel of message `seq` has ended on a slot: sends home what it has changed, unless the device `is_lost`.
     #[inline]
     pub fn end(&self, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
-        let result = if self.is_used.load(Ordering::SeqCst) { self.settle(slot, seq, is_lost) } else { Ok(()) };
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        result
+        self.pages.end(|held| self.settle(held, slot, seq, is_lost)).unwrap_or(Ok(()))
     }
 
     #[cold]
-    fn settle(&self, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
+    fn settle(&self, held: &mut Held<'_, Option<Pages>>, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
         let begin = clock::now();
-        let mut pages = self.pages.lock();
         if is_lost() {
             // All regions have failed: some of what this one would send may be the crashed one's.
             return Ok(());
         }
-        if let Some(all) = &mut *pages {
-            let is_last = self.running.load(Ordering::SeqCst) == 1;
-            let sent = all.send_changes(&**self.home()?, seq, is_last);
-            if let Ok(bytes @ 1..) = sent {
-                self.log.add(slot, Kind::Change, begin, bytes);
-            }
-            // After an error too: what the program has not taken over is no memory of it.
-            if is_last {
-                let wanted = self.forget(&mut pages);
-                if !wanted.is_empty() {
-                    self.home()?.watch(&wanted);
-                }
-            }
-            sent?;
+        let (home, is_last) = (&**self.home()?, held.is_only_one());
+        let sent = held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, seq, is_last));
+        if let Ok(bytes @ 1..) = sent {
+            self.log.add(slot, Kind::Change, begin, bytes);
         }
-        Ok(())
-    }
-
-    /// Returns what the program should watch.
-    fn forget(&self, pages: &mut Option<Pages>) -> Vec<Range<u64>> {
-        self.is_used.store(false, Ordering::SeqCst);
-        pages.as_mut().map_or(Vec::new(), Pages::forget)
+        // After an error too: what the program has not taken over is no memory of it.
+        if is_last {
+            let wanted = held.empty(forget);
+            if !wanted.is_empty() {
+                home.watch(&wanted);
+            }
+        }
+        sent.map(drop)
     }
 
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
@@ -167,18 +145,22 @@ impl Unified {
         let begin = clock::now();
         let home = &**self.home()?;
         // Also keeps other threads from asking.
-        let mut pages = self.pages.lock();
+        let mut held = self.pages.hold();
         if fault.access == Access::Call {
             let found = find(&home.function(fault.address)?)?;
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
             return Ok(found);
         }
-        let all = match &mut *pages {
-            Some(pages) => pages,
-            none => none.insert(Pages::new(home)?),
+        let fetch = |pages: &mut Option<Pages>| match pages {
+            Some(pages) => pages.fetch(home, fault.kernel, fault.address),
+            none => none.insert(Pages::new(home)?).fetch(home, fault.kernel, fault.address),
         };
-        self.is_used.store(true, Ordering::SeqCst);
-        self.log.add_fetch(fault.slot, begin, all.fetch(home, fault.kernel, fault.address)?);
+        self.log.add_fetch(fault.slot, begin, held.fill(fetch)?);
         Ok(fault.address)
     }
+}
+
+/// Returns what the program should watch.
+fn forget(pages: &mut Option<Pages>) -> Vec<Range<u64>> {
+    pages.as_mut().map_or(Vec::new(), Pages::forget)
 }

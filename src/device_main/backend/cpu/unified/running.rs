@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Memory that kernels use without a lock, while other kernels begin and end.
+//!
+//! Most kernels use none of the program's memory, so a kernel takes the lock only if there is some. One word says
+//! that and counts the kernels: in its order, a kernel begins either before the memory is filled, and then finds it as the
+//! program has it since, or after it, and then takes the lock.
+
+use crate::base::lock::{Guard, Mutex, order};
+use crate::base::sync::{AtomicUsize, Ordering};
+
+/// Added to the word for each kernel that runs.
+const KERNEL: usize = 2;
+/// A bit of the word: there may be memory that kernels use.
+const USED: usize = 1;
+
+#[derive(Default)]
+pub struct Running<M> {
+    state: AtomicUsize,
+    memory: Mutex<M, { order::UNIFIED }>,
+}
+
+impl<M> Running<M> {
+    /// A kernel begins: it has to renew what it gets, if there is something.
+    #[inline]
+    pub fn begin(&self) -> Option<Held<'_, M>> {
+        let before = self.state.fetch_add(KERNEL, Ordering::AcqRel);
+        (before & USED != 0).then(|| self.hold())
+    }
+
+    /// A kernel ends: `settle` is called if there is memory that kernels use.
+    #[inline]
+    pub fn end<R>(&self, settle: impl FnOnce(&mut Held<'_, M>) -> R) -> Option<R> {
+        // What this kernel has used stays until it has ended.
+        let mut held = (self.state.load(Ordering::Acquire) & USED != 0).then(|| self.hold());
+        let result = held.as_mut().map(settle);
+        // Under the lock: of kernels that end at once, one finds that it is the only one.
+        self.state.fetch_sub(KERNEL, Ordering::AcqRel);
+        result
+    }
+
+    pub fn hold(&self) -> Held<'_, M> {
+        Held { state: &self.state, memory: self.memory.lock() }
+    }
+}
+
+/// The memory, locked.
+pub struct Held<'a, M> {
+    state: &'a AtomicUsize,
+    pub memory: Guard<'a, M, { order::UNIFIED }>,
+}
+
+impl<M> Held<'_, M> {
+    /// True if only one kernel runs. Others may begin, but they wait for the lock until the memory is empty.
+    pub fn is_only_one(&self) -> bool {
+        self.state.load(Ordering::Acquire) / KERNEL == 1
+    }
+
+    /// Makes memory accessible to kernels. Whatever begins before that finds out that it has to renew it.
+    pub fn fill<R>(&mut self, fill: impl FnOnce(&mut M) -> R) -> R {
+        self.state.fetch_or(USED, Ordering::AcqRel);
+        fill(&mut self.memory)
+    }
+
+    /// Takes all memory from kernels. What begins meanwhile waits for that.
+    pub fn empty<R>(&mut self, empty: impl FnOnce(&mut M) -> R) -> R {
+        let result = empty(&mut self.memory);
+        self.state.fetch_and(!USED, Ordering::AcqRel);
+        result
+    }
+}
