@@ -4,13 +4,19 @@
 //
 //   soak SECONDS SEED THREADS PROGRESS-FILE DIRECTORY-OF-LIBRARIES
 //
-// On each device one region stays open from the beginning to the end: what is kept of the
-// others until it is answered would be seen to grow.
+// With -DUNIFIED most regions use the program's memory by its addresses.
+//
+// On each device one region stays open from the beginning to the end, unless -DUNIFIED: what is
+// kept of the others until it is answered would be seen to grow.
 //
 // What a thread does is a function of seed and thread number alone, so a failure's line
 // ("thread 3, step 71, chain") names a point that a second run passes again; only how the
 // threads meet differs. Each operation is a function of its own: clang 16 takes stack for
 // each region that one call of a function executes.
+
+#ifdef UNIFIED
+#pragma omp requires unified_shared_memory
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -33,7 +39,7 @@
 #include <unistd.h>
 #include <vector>
 
-#define OPERATION static __attribute__((noinline)) void
+#define OPERATION [[maybe_unused]] static __attribute__((noinline)) void
 
 constexpr int MAX_THREADS = 64, LIBRARIES = 4, POOL = 16;
 constexpr size_t LARGEST = 4 << 20;
@@ -55,11 +61,19 @@ struct Block {
   unsigned content = 0;
 };
 
+/// Memory of the program, and what it has to hold.
+struct Checked {
+  unsigned char *at = nullptr;
+  std::vector<unsigned char> wanted;
+};
+
 struct Thread {
   int number;
   uint64_t state, step = 0, printed = 0;
   const char *operation = "";
   Block pool[POOL];
+  Checked own[4];
+  unsigned char lines[64] = {};
 
   uint64_t next() {
     uint64_t x = state += 0x9e3779b97f4a7c15u;
@@ -389,11 +403,115 @@ OPERATION print(Thread &t) {
   printf("line %d %lu\n", number, line);
 }
 
+// ---- the program's memory ------------------------------------------------------------
+
+/// 64 lines of 64 bytes for each thread, between those of the other threads.
+static unsigned char lines[64][MAX_THREADS][64];
+
+static uint64_t hash_of(const unsigned char *p, size_t n, size_t step) {
+  uint64_t hash = n;
+  for (size_t i = 0; i < n; i += step)
+    hash = (hash ^ p[i]) * 0x9e3779b97f4a7c15u;
+  return hash;
+}
+
+/// Memory that the thread has kept, or new memory, perhaps where other memory was.
+static Checked &checked(Thread &t) {
+  Checked &own = t.own[t.below(4)];
+  if (!own.at || t.below(10) == 0) {
+    free(own.at);
+    own.wanted.resize(t.size(1 << 20));
+    own.at = (unsigned char *)malloc(own.wanted.size());
+    fill(own.wanted.data(), own.wanted.size(), unsigned(t.next()));
+    memcpy(own.at, own.wanted.data(), own.wanted.size());
+  }
+  for (size_t n = t.below(4); n > 0; --n) {
+    size_t i = t.below(own.wanted.size());
+    own.at[i] = own.wanted[i] = (unsigned char)t.next();
+  }
+  return own;
+}
+
+/// A region reads what the program has written; sometimes it stays for a while, and reads that again.
+OPERATION read_own(Thread &t) {
+  Checked &own = checked(t);
+  size_t n = own.wanted.size(), step = 1 + t.below(600);
+  unsigned wait = t.below(4) ? 0 : unsigned(t.below(3000));
+  const unsigned char *p = own.at;
+  uint64_t expected = hash_of(own.wanted.data(), n, step), seen[2] = {};
+#pragma omp target firstprivate(p, n, step, wait) map(tofrom : seen) device(t.device())
+  {
+    seen[0] = seen[1] = hash_of(p, n, step);
+    if (wait) {
+      usleep(wait);
+      seen[1] = hash_of(p, n, step);
+    }
+  }
+  CHECK(seen[0] == expected && seen[1] == expected);
+}
+
+/// A region changes a part.
+OPERATION write_own(Thread &t) {
+  Checked &own = checked(t);
+  size_t n = own.wanted.size(), from = t.below(n), len = 1 + t.below(t.below(4) ? std::min(n - from, size_t(5000)) : n - from);
+  unsigned char plus = (unsigned char)t.next(), *p = own.at + from;
+#pragma omp target firstprivate(p, len, plus) device(t.device())
+  for (size_t i = 0; i < len; ++i)
+    p[i] += plus;
+  for (size_t i = 0; i < len; ++i)
+    own.wanted[from + i] += plus;
+  CHECK(memcmp(own.at, own.wanted.data(), n) == 0);
+}
+
+/// Two regions change a half each.
+OPERATION halves(Thread &t) {
+  Checked &own = checked(t);
+  size_t n = own.wanted.size(), half = t.below(n + 1);
+  unsigned char plus = (unsigned char)t.next(), *p = own.at;
+  int a = t.device(), b = t.device();
+#pragma omp target nowait firstprivate(p, half, plus) device(a)
+  for (size_t i = 0; i < half; ++i)
+    p[i] += plus;
+#pragma omp target nowait firstprivate(p, half, n, plus) device(b)
+  for (size_t i = half; i < n; ++i)
+    p[i] ^= plus;
+#pragma omp taskwait
+  for (size_t i = 0; i < n; ++i)
+    own.wanted[i] = i < half ? own.wanted[i] + plus : own.wanted[i] ^ plus;
+  CHECK(memcmp(own.at, own.wanted.data(), n) == 0);
+}
+
+/// A thread's lines in pages that all threads use.
+OPERATION common_pages(Thread &t) {
+  auto mine = &lines[0][t.number][0];
+  size_t by_program = t.below(64), by_region = t.below(64);
+  mine[by_program * sizeof lines[0] + 1] = t.lines[by_program] = (unsigned char)t.next();
+  unsigned char seen[64], *s = seen, before = t.lines[by_region];
+#pragma omp target firstprivate(mine, s, by_region) device(t.device())
+  {
+    for (size_t i = 0; i < 64; ++i)
+      s[i] = mine[i * sizeof lines[0] + 1];
+    mine[by_region * sizeof lines[0] + 1] += 3;
+  }
+  CHECK(memcmp(seen, t.lines, sizeof seen) == 0);
+  t.lines[by_region] = before + 3;
+  for (size_t i = 0; i < 64; ++i)
+    CHECK(mine[i * sizeof lines[0] + 1] == t.lines[i]);
+}
+
 static constexpr struct Operation {
   const char *name;
   void (*run)(Thread &);
   unsigned weight;
 } OPERATIONS[] = {
+#ifdef UNIFIED
+    {"read", read_own, 30},           {"write", write_own, 20},
+    {"halves", halves, 5},            {"common pages", common_pages, 30},
+    {"scalars", scalars, 5},          {"array", array, 5},
+    {"by value", by_value, 5},        {"chain", chain, 5},
+    {"journey", journey, 5},          {"reductions", reductions, 4},
+    {"print", print, 2},
+#else
     {"scalars", scalars, 20},         {"array", array, 15},
     {"by value", by_value, 5},        {"copies", copies, 15},
     {"rectangle", rectangle, 3},      {"pool", pool, 20},
@@ -402,6 +520,7 @@ static constexpr struct Operation {
     {"reductions", reductions, 4},    {"environment", environment, 8},
     {"associated", associated, 5},    {"library", library, 1},
     {"print", print, 2},
+#endif
 };
 
 static double now() {
@@ -497,8 +616,10 @@ int main(int argc, char **argv) {
     return 2;
 
   std::list<OpenRegion> open_regions;
+#ifndef UNIFIED // There the last region that ends leaves other work than each that ends beside others.
   for (int d = 0; d < devices; ++d)
     open_regions.emplace_back(d);
+#endif
   std::vector<Thread> all(threads);
 #pragma omp parallel num_threads(threads)
   {
