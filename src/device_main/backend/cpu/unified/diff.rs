@@ -4,7 +4,7 @@
 use crate::wire::BLOCK;
 use std::ops::Range;
 
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 /// The ranges of whole words in which two versions of the same length differ. The length is a multiple of 8.
 pub(super) fn changed_words(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
@@ -24,11 +24,6 @@ pub(super) fn parts_with_much_change(new: &[u8], old: &[u8]) -> impl Iterator<It
     let blocks: Vec<_> = new.chunks(BLOCK).zip(old.chunks(BLOCK)).collect();
     let is_much = move |i: usize| is_change_of(blocks[i].0.len() / 2, blocks[i].0, blocks[i].1);
     runs(new.len().div_ceil(BLOCK), is_much).map(|blocks| blocks.start * BLOCK..new.len().min(blocks.end * BLOCK))
-}
-
-/// The ranges of bytes in which they differ.
-pub(super) fn changed_bytes(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    runs(new.len().min(old.len()), move |i| new[i] != old[i])
 }
 
 /// The longest ranges below `end` of which `is_in` is true.

@@ -7,7 +7,7 @@
 //! order, what comes next is copied at once: all of it may have changed then.
 
 use super::ahead::{Ahead, Before};
-use super::diff::{changed_bytes, changed_words, is_change_of, parts_with_much_change};
+use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
 use super::kept::{Kept, KnownParts};
 use super::source::Source;
 use super::store::{LARGE, Store};
@@ -26,7 +26,7 @@ use std::fs::File;
 use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
 /// Most bytes of one change: its new and its old bytes go into one message.
@@ -417,28 +417,48 @@ fn check_mapped(range: &Range<u64>) -> Result<()> {
     if mapping::is_mapped(range) { Ok(()) } else { Err(unmapped()) }
 }
 
-/// Stores what differs in the program's memory now, `bytes`, from what was fetched, as fetched, and in mapped pages that
-/// are others.
+/// Takes over what differs in the program's memory now, `bytes`, from what was fetched. What a kernel has changed too
+/// stays as it was, as fetched too, for the program to find the conflict.
 fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     let mut known = vec![0; bytes.len()];
     fetched.read(at, &mut known)?;
-    // SAFETY: the pages are mapped.
-    let mine = |i: usize| unsafe { AtomicU8::from_ptr((at + i as u64) as *mut u8) };
-    let is_mine = |i: usize, known: &[u8]| mine(i).load(Ordering::Relaxed) == known[i];
-    let mut next = known.clone();
-    // What both have changed stays as it was, as fetched too, for the program to find the conflict.
-    for i in changed_bytes(bytes, &known).flatten().filter(|&i| is_mine(i, &known)) {
-        next[i] = bytes[i];
+    let mut is_changed = false;
+    for (at, (new, old)) in (at..).step_by(WORD).zip(bytes.as_chunks().0.iter().zip(known.as_chunks_mut().0)) {
+        // SAFETY: the pages are mapped.
+        is_changed |= new != old && unsafe { replace(at, new, old) };
     }
-    if next == known {
-        return Ok(());
+    // Not before, although that would spare copies: Linux may be copying a page for a kernel that writes to it. Such a
+    // page still shows what is stored now, and then has the old bytes again, as if the kernel had written them.
+    if is_changed { Ok(fetched.write(at, &known)?) } else { Ok(()) }
+}
+
+/// Writes the bytes of `new` to a mapped word, and to `old`, where the word has those of `old`; false if there are none.
+/// The page is a copy then.
+///
+/// # Safety
+/// The word is mapped. Other threads access it by accesses of the processor, never by references.
+unsafe fn replace(at: u64, new: &[u8; WORD], old: &mut [u8; WORD]) -> bool {
+    // SAFETY: the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+    let mut here = word.load(Ordering::Relaxed);
+    loop {
+        let (mut next, mut taken) = (here.to_ne_bytes(), *old);
+        for ((next, taken), new) in next.iter_mut().zip(&mut taken).zip(new) {
+            if next == taken {
+                (*next, *taken) = (*new, *new);
+            }
+        }
+        if taken == *old {
+            return false;
+        }
+        match word.compare_exchange_weak(here, u64::from_ne_bytes(next), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                *old = taken;
+                return true;
+            }
+            Err(now) => here = now,
+        }
     }
-    fetched.write(at, &next)?;
-    // If the page is another. A kernel may write another value at this moment.
-    for i in changed_bytes(&next, &known).flatten().filter(|&i| is_mine(i, &known)) {
-        let _ = mine(i).compare_exchange(known[i], next[i], Ordering::Relaxed, Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 /// Changes on their way home, until they fill a message.

@@ -325,6 +325,24 @@ fn a_byte_that_both_have_changed_is_a_conflict() {
     assert_eq!(*program.conflicts.lock(), [at, other]);
 }
 
+/// Otherwise a kernel that writes there for the first time just now would bring the old bytes back: Linux makes its copy of
+/// the page from what the store had, and shows it later.
+#[test]
+fn a_page_is_a_copy_before_the_store_has_what_is_taken_over() {
+    let program = Program::new(3);
+    let at = |page: u64| program.base + page * PAGE;
+    let mut device = Device::new(&program);
+    (0..3).for_each(|page| device.touch(at(page)).unwrap());
+    program.set(at(1) + 7, 2);
+    device.refresh().unwrap();
+    assert_eq!(device.read(at(1) + 7), 2);
+    assert_eq!(device.pages.copies(&(at(0)..at(3))).unwrap(), [at(1)]);
+    // It is not the device's change.
+    program.set(at(1) + 7, 3);
+    device.send();
+    assert_eq!((program.get(at(1) + 7), program.conflicts.lock().len()), (3, 0));
+}
+
 #[test]
 fn memory_that_the_program_does_not_have_is_refused() {
     let program = Program::new(20);
