@@ -116,7 +116,7 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
     let result = match Options::from_arg_matches(&matches) {
         Ok(Options { man: true, .. }) => manual::print(command, settings::Reader::Device),
         Ok(Options { check: Some(libraries), .. }) => {
-            start::do_not_offload();
+            start::set_environment();
             node::undo_binding();
             check::run(&format!("llvm-offload-mpi-device {version}"), &libraries);
             Ok(())

@@ -103,11 +103,18 @@ impl Place {
     }
 }
 
-/// Images bring their own libomptarget into this process. It must not look for devices here, whatever
-/// the environment says. Must be called before any thread starts.
-pub(super) fn do_not_offload() {
+/// Images bring their own libomptarget and libomp into this process, which read the environment when they are loaded.
+/// libomptarget must not look for devices here. libomp must not start tools (OMPT), whose end this process does not run,
+/// nor display its settings: the user means those of the program. Must be called before any thread starts.
+pub(super) fn set_environment() {
     // SAFETY: no other thread runs yet.
-    unsafe { std::env::set_var("OMP_TARGET_OFFLOAD", "disabled") };
+    unsafe {
+        std::env::set_var("OMP_TARGET_OFFLOAD", "disabled");
+        std::env::set_var("OMP_TOOL", "disabled");
+        for display in ["OMP_TOOL_VERBOSE_INIT", "OMP_DISPLAY_ENV", "KMP_SETTINGS", "KMP_VERSION"] {
+            std::env::remove_var(display);
+        }
+    }
 }
 
 /// The opposite: regions must run on an accelerator of this node, by a plugin other than this project's. Must be called
@@ -129,7 +136,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
              or mpirun -np N+1 llvm-offload-mpi-device PROGRAM",
         ));
     }
-    do_not_offload();
+    set_environment();
     // Launchers pass these on to all processes of a job; only the program should get them.
     for signal in [libc::SIGUSR1, libc::SIGUSR2] {
         // SAFETY: ignoring a signal needs no handler.
