@@ -57,6 +57,18 @@ extern "C" fn omp_get_device_num_() -> c_int {
     cpu::number::get()
 }
 
+/// No region runs in the program's own process. (From OpenMP 5.0 on the compiler knows that; libomp would return 1.)
+#[unsafe(no_mangle)]
+extern "C" fn omp_is_initial_device() -> c_int {
+    0
+}
+
+/// The same for Fortran.
+#[unsafe(no_mangle)]
+extern "C" fn omp_is_initial_device_() -> c_int {
+    0
+}
+
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static SETTLE: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = settle;

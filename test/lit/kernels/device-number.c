@@ -3,6 +3,9 @@
 //
 // RUN: %clang %s -o %t
 // RUN: %run2 %t
+// To a compiler of OpenMP 4.5 both are functions of the library.
+// RUN: %clang -fopenmp-version=45 %s -o %t.45
+// RUN: %run2 %t.45
 // REQUIRES: plugin
 // UNSUPPORTED: accelerators
 
