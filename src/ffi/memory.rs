@@ -28,9 +28,9 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
             ALLOC_HOST | ALLOC_SHARED => {
                 unified::require();
                 if kind == ALLOC_SHARED {
-                    device.check_unified()?;
+                    device.check_shared(size)?;
                 }
-                plugin.alloc_host(size)?
+                plugin.host_memory().alloc(size)?
             }
             other => return Err(Error::new(format!("unknown kind {other} of memory"))),
         };

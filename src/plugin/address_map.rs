@@ -6,8 +6,8 @@
 
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result};
+use crate::sys::mapping;
 use crate::sys::process::Mappings;
-use crate::sys::{mapping, node};
 use crate::wire::MESSAGE_MAX;
 use std::ops::Range;
 
@@ -145,11 +145,6 @@ impl AddressMap {
 fn overlapping(images: &[(Range<u64>, usize)], range: &Range<u64>) -> Option<usize> {
     let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
     images.iter().find(|(other, _)| overlaps(other)).map(|&(_, device)| device)
-}
-
-/// Describes what this process has mapped at an address, if that is readable.
-pub(crate) fn host_mapping(address: u64) -> Option<String> {
-    node::mapping(address).and_then(|(readable, what)| readable.then_some(what))
 }
 
 #[cfg(test)]

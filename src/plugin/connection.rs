@@ -316,7 +316,8 @@ impl Connection {
         if failure.lost && !self.ports[port].lose() {
             return Error::Reported;
         }
-        let error = diagnose::failure(&self.ports, port, failure, self.addresses.get().map(Arc::as_ref));
+        let error =
+            diagnose::failure(&self.ports, port, failure, (self.addresses.get().map(Arc::as_ref), &self.unified));
         if !failure.lost {
             return error;
         }

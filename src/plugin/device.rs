@@ -83,6 +83,12 @@ impl Device {
         self.queues.engine.connection.unified.check_device(self.number).map_err(|e| e.context(self.name()))
     }
 
+    /// The same for `size` bytes of shared memory, which regions are to use.
+    pub(crate) fn check_shared(&self, size: u64) -> Result<()> {
+        let checked = self.queues.engine.connection.unified.check_access(self.number);
+        checked.map_err(|e| e.context(format_args!("{size} bytes of shared memory on {}", self.name())))
+    }
+
     /// True if the program may use what it allocates here without a variable of its own, as `omp_target_alloc` does.
     pub(crate) fn shares_allocations(&self) -> bool {
         self.queues.engine.connection.unified.shares_allocations()

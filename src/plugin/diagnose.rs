@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Describes failures of devices and of the connection, and what a wrong address refers to.
 
-use super::address_map::{self, AddressMap};
+use super::address_map::AddressMap;
 use super::port::{Port, Ports};
+use super::unified::Unified;
 use crate::base::Error;
+use crate::sys::process::Mappings;
 use crate::wire::reply::Failure;
 use std::time::Duration;
 
 /// How long an error text waits for the arena's lock, to be more precise.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
 
-pub(crate) fn failure(ports: &Ports, port: usize, failure: &Failure, addresses: Option<&AddressMap>) -> Error {
+pub(crate) fn failure(
+    ports: &Ports,
+    port: usize,
+    failure: &Failure,
+    (addresses, unified): (Option<&AddressMap>, &Unified),
+) -> Error {
     let name = &ports[port].name;
     let mut text = failure.text.clone();
     if failure.address != 0 {
-        text += &place(ports, port, failure.address, addresses);
+        text += &place(ports, port, failure.address, addresses)
+            .unwrap_or_else(|| place_in_program(port, failure.address, unified));
     }
     if failure.kernel == 0 {
         return Error::new(format!("{name}: {text}"));
@@ -35,26 +43,40 @@ pub(crate) fn kernel_of(ports: &Ports, (port, seq): (usize, u64)) -> String {
     kernel.map_or(String::new(), |kernel| format!("kernel {} ", ports[port].kernel_name(kernel)))
 }
 
-/// Describes what is at an address that a kernel of a device could not use.
-fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> String {
+/// Describes what is at an address that a kernel of a device could not use, if that is a device's.
+fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> Option<String> {
     // With a limit: this thread may hold the lock already.
     let arena = ports[port].arena.try_lock_for(LOCK_PATIENCE);
     let is_seen = arena.is_some();
     if let Some(place) = arena.and_then(|arena| arena.place(address)) {
-        return format!(", {place}");
+        return Some(format!(", {place}"));
     }
-    match addresses.and_then(|addresses| addresses.owner(address)) {
-        Some(owner) if owner == port && !is_seen => String::new(),
-        Some(owner) if owner == port => ", which is the device's, but nothing is allocated there".into(),
-        Some(owner) => format!(", which is an address of device {owner}: a device reaches its own memory only"),
-        None => match address_map::host_mapping(address) {
-            Some(what) => format!(
-                ", which is an address of the host program ({what}): map the data, or let regions use the program's \
-                 memory (OMPTARGET_MPI_UNIFIED=on)"
-            ),
-            None => ", where nothing is mapped".into(),
-        },
-    }
+    Some(match addresses?.owner(address)? {
+        owner if owner == port && !is_seen => String::new(),
+        owner if owner == port => ", which is the device's, but nothing is allocated there".into(),
+        owner => format!(", which is an address of device {owner}: a device reaches its own memory only"),
+    })
+}
+
+/// The same for an address that is no device's.
+fn place_in_program(port: usize, address: u64, unified: &Unified) -> String {
+    let maps = Mappings::now();
+    let Some((_, name)) = maps.at(address).filter(|(is_readable, _)| *is_readable) else {
+        return ", where nothing is mapped".into();
+    };
+    let what = match unified.allocations.around(address, 1) {
+        Some(of) => format!("in {} bytes of shared or host memory at {:#x}", of.end - of.start, of.start),
+        None => name,
+    };
+    let remedy = match maps.is_code(address) {
+        true => "if it is a function, make that `declare target indirect` (clang 18 or later)",
+        false => "map the data",
+    };
+    let other = match unified.check_access(port) {
+        Ok(()) => ", or let regions use the program's memory (OMPTARGET_MPI_UNIFIED=on)".into(),
+        Err(why) => format!("; {why}"),
+    };
+    format!(", which is an address of the host program ({what}): {remedy}{other}")
 }
 
 /// The first report that the connection is broken.

@@ -45,25 +45,20 @@ use distribute::{Coming, Distribution};
 use engine::Engine;
 use image::Entry;
 use queue::Queue;
-use std::alloc::{Layout, alloc, dealloc};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace::Trace;
+use unified::Allocations;
 
 /// How long the devices may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// The alignment of host memory that the plugin allocates.
-const HOST_ALIGN: usize = 64;
 
 pub(crate) struct Plugin {
     engine: Arc<Engine>,
     addresses: Arc<AddressMap>,
     /// The devices in the order of their numbers.
     pub(crate) devices: Vec<Device>,
-    /// Host memory that the program allocated through the plugin: address to layout.
-    host_memory: Mutex<BTreeMap<usize, Layout>, { order::LEAF }>,
     distribution: Distribution,
     /// Until the end, if anything is traced.
     trace: Mutex<Option<Trace>, { order::TRACE }>,
@@ -81,7 +76,6 @@ impl Plugin {
             engine,
             addresses,
             devices,
-            host_memory: Mutex::default(),
             distribution: Distribution::default(),
             trace: Mutex::new(trace),
             finished: AtomicBool::new(false),
@@ -136,17 +130,15 @@ impl Plugin {
         }
     }
 
-    /// True if a range was allocated by [`Plugin::alloc_host`].
+    /// Memory of the program that regions may use.
+    pub(crate) fn host_memory(&self) -> &Allocations {
+        &self.engine.connection.unified.allocations
+    }
+
     #[inline]
     fn is_host_memory(&self, at: u64, len: u64) -> bool {
         // Most programs allocate none.
-        unified::is_required()
-            && self
-                .host_memory
-                .lock()
-                .range(..=at as usize)
-                .next_back()
-                .is_some_and(|(&start, layout)| at.saturating_add(len) <= start as u64 + layout.size() as u64)
+        unified::is_required() && self.host_memory().around(at, len).is_some()
     }
 
     /// Copies within this process, after the earlier operations of the queue.
@@ -238,26 +230,11 @@ impl Plugin {
         device.images.numbers().into_iter().map(|id| self.unload(device, id)).fold(Ok(()), Result::and)
     }
 
-    /// Allocates memory of the program that regions may use.
-    pub(crate) fn alloc_host(&self, size: u64) -> Result<u64> {
-        let layout = Layout::from_size_align(size.max(1) as usize, HOST_ALIGN);
-        // SAFETY: the layout's size is not zero.
-        let allocated = layout.map(|layout| (unsafe { alloc(layout) } as usize, layout));
-        let Some((at, layout)) = allocated.ok().filter(|(at, _)| *at != 0) else {
-            return Err(Error::new(format!("no room for {size} bytes on the host")));
-        };
-        self.host_memory.lock().insert(at, layout);
-        Ok(at as u64)
-    }
-
     pub(crate) fn free(&self, device: &Device, at: u64) -> Result<()> {
         if let Some(owner) = self.addresses.owner(at) {
             return self.devices[owner].memory.free(at);
         }
-        let Some(layout) = self.host_memory.lock().remove(&(at as usize)) else { return device.memory.free(at) };
-        // SAFETY: `alloc_host` allocated it with this layout, which is removed now.
-        unsafe { dealloc(at as *mut u8, layout) };
-        Ok(())
+        if self.host_memory().free(at) { Ok(()) } else { device.memory.free(at) }
     }
 
     /// Shuts down the devices and MPI, after unloading the images if `unloads`; later calls do nothing.

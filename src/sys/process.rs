@@ -65,11 +65,20 @@ impl Mappings {
 
     /// What is mapped at an address: whether it is readable, and its name.
     pub fn at(&self, address: u64) -> Option<(bool, String)> {
-        let mut lines = self.0.split(|b| *b == b'\n');
-        let line = lines.find(|line| addresses(line).is_some_and(|range| range.contains(&address)))?;
-        let is_readable = line.split(|b| *b == b' ').nth(1)?.starts_with(b"r");
+        let line = self.line_at(address)?;
+        let is_readable = access(line)?.starts_with(b"r");
         let name = name(line).map_or("[anonymous memory]".into(), String::from_utf8_lossy);
         Some((is_readable, name.into_owned()))
+    }
+
+    /// True if what is mapped at an address can be executed.
+    pub(crate) fn is_code(&self, address: u64) -> bool {
+        self.line_at(address).and_then(access).is_some_and(|access| access.get(2) == Some(&b'x'))
+    }
+
+    fn line_at(&self, address: u64) -> Option<&[u8]> {
+        let mut lines = self.0.split(|b| *b == b'\n');
+        lines.find(|line| addresses(line).is_some_and(|range| range.contains(&address)))
     }
 
     /// The first thread's stack as far as it has grown.
@@ -141,6 +150,11 @@ fn addresses(line: &[u8]) -> Option<Range<u64>> {
     let (start, end) = range.split_once('-')?;
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     Some(number(start)?..number(end)?)
+}
+
+/// The permitted accesses of a line of `/proc/…/maps`: `r-xp`.
+fn access(line: &[u8]) -> Option<&[u8]> {
+    line.split(|b| *b == b' ').nth(1)
 }
 
 /// Addresses, offset, device and inode of a line of `/proc/…/maps`, if a file is mapped there and shared.

@@ -2,11 +2,13 @@
 //! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
 //! they have changed. The waiting thread does so, between its polls.
 
+mod allocations;
 mod functions;
 mod memory;
 mod merge;
 mod watch;
 
+pub(crate) use allocations::Allocations;
 pub(super) use watch::Looked;
 
 use super::address_map::Reservation;
@@ -199,6 +201,7 @@ pub(crate) struct Unified {
     taken: Mutex<Vec<Taken>, { order::TAKEN }>,
     requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
+    pub(super) allocations: Allocations,
     /// With `OMPTARGET_MPI_USM_CHANGES=scan`; an error where Linux can't watch memory.
     watch: Option<std::result::Result<Watch, String>>,
 }
@@ -213,14 +216,26 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (taken, is_asked) = Default::default();
+        let (taken, is_asked, allocations) = Default::default();
         let requests = Requests { waiting: VecDeque::new(), are_answered: vec![false; devices.len()] };
         let requests = Mutex::new(requests);
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
         let watch = (settings.usm_changes == settings::Changes::Scan)
             .then(|| Watch::new(devices.len()).map_err(|e| e.to_string()));
-        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked, watch }
+        Unified {
+            mode,
+            on_conflict,
+            warned,
+            obstacles,
+            stacks,
+            processes,
+            taken,
+            requests,
+            is_asked,
+            allocations,
+            watch,
+        }
     }
 
     /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
@@ -238,8 +253,18 @@ impl Unified {
         }
     }
 
-    /// Fails if regions should be able to use the program's memory, and those of this device can't.
+    /// Fails if the program needs regions that use its memory, and those of this device can't. One that has only allocated
+    /// memory for them may still map that.
     pub(crate) fn check_device(&self, device: usize) -> Result<()> {
+        let is_needed = match self.mode {
+            settings::Unified::Auto => DIRECTIVE.load(Ordering::Relaxed),
+            mode => mode == settings::Unified::On,
+        };
+        if is_needed { self.check_access(device) } else { Ok(()) }
+    }
+
+    /// Fails if regions may use the program's memory, but those of this device can't.
+    pub(crate) fn check_access(&self, device: usize) -> Result<()> {
         if !self.is_on() {
             return Ok(());
         }
@@ -255,7 +280,9 @@ impl Unified {
             "regions can't use the program's memory, as {}: {obstacle}",
             match self.mode {
                 settings::Unified::On => "OMPTARGET_MPI_UNIFIED=on asks for",
-                _ => "the program requires (unified_shared_memory)",
+                _ if DIRECTIVE.load(Ordering::Relaxed) => "the program requires (unified_shared_memory)",
+                _ =>
+                    "an allocation of shared or host memory asks for (OMPTARGET_MPI_UNIFIED=off keeps it for maps alone)",
             }
         )))
     }
@@ -267,7 +294,7 @@ impl Unified {
             find_directive();
         }
         // The error that follows explains the address.
-        if self.is_on() { self.check_device(device) } else { Err(Error::new("")) }
+        if self.is_on() { self.check_access(device) } else { Err(Error::new("")) }
     }
 
     pub(super) fn ask(&self, port: usize, request: Request) {

@@ -57,6 +57,7 @@ fn mappings_have_names() {
         (0x6000, None),
     ] {
         assert_eq!(maps.at(address), found.map(|(readable, name)| (readable, name.to_string())), "{address:#x}");
+        assert_eq!(maps.is_code(address), address == 0x2fff, "{address:#x}");
     }
 }
 
