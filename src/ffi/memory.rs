@@ -221,6 +221,6 @@ pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
         }
         // SAFETY: the caller's promise.
         let queue = unsafe { queue_of(device, info)? };
-        device.memory.exchange(&queue, from as u64, &other.memory, to as u64, size)
+        plugin()?.exchange((device, from as u64), (other, to as u64), size, &queue)
     })
 }

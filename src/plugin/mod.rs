@@ -152,6 +152,22 @@ impl Plugin {
         Ok(())
     }
 
+    /// Copies between devices as a part of a queue of the source, or between what was allocated for them of the program's
+    /// memory.
+    pub(crate) fn exchange(
+        &self,
+        from: (&Device, u64),
+        to: (&Device, u64),
+        len: u64,
+        queue: &Arc<Queue>,
+    ) -> Result<()> {
+        if self.is_host_memory(from.1, len) && self.is_host_memory(to.1, len) {
+            // SAFETY: both are allocated. That the program does not free them meanwhile is its part.
+            return unsafe { self.copy_here(queue, to.1 as *mut u8, from.1 as *const u8, len) };
+        }
+        from.0.memory.exchange(queue, from.1, &to.0.memory, to.1, len)
+    }
+
     /// Copies between devices; `queue` may be a queue of either.
     fn copy(&self, from: (&Device, u64), to: (&Device, u64), size: u64, queue: &Arc<Queue>) -> Result<()> {
         let ((source, from), (target, to)) = (from, to);

@@ -831,9 +831,15 @@ struct MPIPluginTy : public GenericPluginTy {
   MPIPluginTy() : GenericPluginTy(getArch()) {}
 
   Expected<int32_t> initImpl() override {
+    if (numberOfDevices() == 0)
+      return 0;
     // They are needed until deinitImpl.
-    if (numberOfDevices() > 0)
-      Library.register_lib(nullptr);
+    Library.register_lib(nullptr);
+    // LLVM's memory manager hides from the plugin which memory the program itself may
+    // use, as `requires unified_shared_memory` has it of omp_target_alloc, and it gains
+    // nothing: an allocation takes no message. LLVM looks for this when it starts the
+    // first device; the program may want something else.
+    setenv("LIBOMPTARGET_MEMORY_MANAGER_THRESHOLD", "0", /*overwrite=*/0);
     return numberOfDevices();
   }
   Error deinitImpl() override {
