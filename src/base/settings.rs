@@ -16,8 +16,8 @@ pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;
 
 const PREFIX: &str = "OMPTARGET_MPI_";
 
-/// Not a setting: a device executable that replaces itself by a program sets this to the number of the job's programs, so
-/// that the program knows that the other ranks are devices.
+/// Not a setting: a device executable that replaces itself by a program sets this to the numbers of programs and of ranks of
+/// their job, so that the program knows that the other ranks are devices. Jobs that the program starts inherit it.
 pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 
 /// Not a setting: the id of a device process that uses its node's libomptarget, where this project's plugin must have
@@ -111,6 +111,13 @@ settings! {
         meaning: "Names the hosts for spawned devices; the ranks take their devices from the list in turn. \
             `a:2` gives host a two devices; without a number a host gets the devices of one rank. \
             `mpirun` must be able to start processes on these hosts.",
+    }
+    PROGRAM_MPI program_mpi: Option<bool>, read by Program, Launcher {
+        values: words(&[("yes", Some(true)), ("no", Some(false))]),
+        default: Unset("`yes` if the program, or a library that it has loaded, is linked with MPI"),
+        meaning: "Says whether the program calls MPI itself. `yes`: each rank spawns its own devices (`OMPTARGET_MPI_DEVICES`), \
+            after its `MPI_Init`. `no`: devices may share the program's `MPI_COMM_WORLD`, as those of `llvm-offload-mpirun` do, \
+            and it must not call `MPI_Init`.",
     }
     HOST_DEVICES host_devices: bool, read by OffloadPlugin {
         values: switch(),

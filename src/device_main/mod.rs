@@ -33,7 +33,7 @@ mod work;
 mod work_queue;
 
 use crate::base::{Error, log, manual, settings};
-use crate::job::bootstrap::{launcher, rank};
+use crate::job::bootstrap::{launcher, note_of_programs, rank};
 use crate::sys::{layout, node};
 #[cfg(any(test, feature = "workers"))]
 pub(crate) use checkpoint::Checkpoint;
@@ -128,7 +128,7 @@ pub fn main(workers: Option<&Workers>) -> ExitCode {
         Ok(options) if becomes_program(&options) => {
             let e = Command::new(&options.program[0])
                 .args(&options.program[1..])
-                .env(settings::WITH_DEVICES, options.ranks.to_string())
+                .env(settings::WITH_DEVICES, note_of_programs(options.ranks))
                 .exec();
             Err(Error::from(e).context(format_args!("can't run {}", options.program[0].to_string_lossy())))
         }

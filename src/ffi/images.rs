@@ -87,6 +87,9 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
         return Ok(0);
     }
     lifecycle::note_image();
+    if device.is_none_or(|device| device == 0) {
+        lifecycle::check_libraries();
+    }
     // SAFETY: the caller's promise.
     let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
     // With 0, the stock plugin would take the image without any message.

@@ -84,6 +84,28 @@ fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> 
     Some((local, get(all).unwrap_or(0).max(local + 1)))
 }
 
+/// What [`settings::WITH_DEVICES`] says to the programs of this job, which are so many.
+pub fn note_of_programs(programs: u32) -> String {
+    format!("{programs}/{}", size())
+}
+
+/// The number of programs of this job, if its ranks began as device executables and this one has become a program.
+pub fn programs() -> Option<usize> {
+    let note = std::env::var(settings::WITH_DEVICES).ok().filter(|_| launcher().is_some())?;
+    let (programs, of) = note.split_once('/')?;
+    programs.parse().ok().filter(|_| of == size().to_string())
+}
+
+/// True in a program if other ranks of its job are devices for sure.
+pub fn is_beside_devices() -> bool {
+    programs().is_some_and(|programs| size() == 0 || size() > programs)
+}
+
+/// The number of ranks of this job; 0 if the launcher does not say it.
+pub fn size() -> usize {
+    launcher().and_then(|(_, size)| size).unwrap_or(0)
+}
+
 /// True unless another rank reports what all ranks would report.
 pub fn speaks_for_all() -> bool {
     rank().is_none_or(|rank| rank == 0)
@@ -268,7 +290,8 @@ fn expect(role: Role, origin: Origin<'_>, limit: Duration) -> Deadline {
         let why = if spawns {
             "MPI did not start them in time"
         } else {
-            "a program without target regions, or without this plugin on its LD_LIBRARY_PATH, never does"
+            "a program without target regions, or without this plugin on its LD_LIBRARY_PATH, never does, nor does one \
+             that uses MPI itself (see OMPTARGET_MPI_PROGRAM_MPI)"
         };
         log::error(format_args!(
             "{me} on host {} has waited {} s for {other} to start MPI; {why} \

@@ -6,8 +6,8 @@
 //! MPI. It outlives its process, and is gone when the job has ended: with PMIx it is a file in the launcher's own folder
 //! of the job; Hydra has no such folder, but a socket for each slot, which can be named once ([`pmi::claim`]).
 
-use super::bootstrap::{Launcher, launcher, rank};
-use crate::base::settings::{self, Settings};
+use super::bootstrap::{self, Launcher, launcher, rank};
+use crate::base::settings::Settings;
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::mpi::pmi::{self, Taken};
@@ -75,9 +75,9 @@ fn explain(taken: Taken) -> Error {
 /// The number of devices that the process has or had that claimed this slot, as far as the environment tells: each rank
 /// that is not known to be a program has the devices of one rank.
 pub(crate) fn devices(settings: &Settings) -> usize {
-    let programs = std::env::var(settings::WITH_DEVICES).ok().and_then(|n| n.parse().ok()).unwrap_or(1).max(1);
-    let size = launcher().and_then(|(_, size)| size).unwrap_or(0);
-    share(size.saturating_sub(programs), programs, rank().unwrap_or(0) as usize) * settings.devices_per_rank as usize
+    let programs = bootstrap::programs().unwrap_or(1).max(1);
+    share(bootstrap::size().saturating_sub(programs), programs, rank().unwrap_or(0) as usize)
+        * settings.devices_per_rank as usize
 }
 
 /// The share of one of several programs; at least one.

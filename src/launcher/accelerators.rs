@@ -28,7 +28,7 @@ pub(super) struct Regions {
 
 impl Regions {
     /// What the user asks for here or, by `set`, in the environment, or else what the program has images for.
-    pub fn of(options: &Options, program: Option<&Program>, set: Backend) -> Regions {
+    pub fn of(options: &Options, program: Option<&Program>, set: Backend, calls_mpi: bool) -> Regions {
         let is_set = std::env::var_os(VARIABLE).is_some();
         let file = program.and_then(|program| elf::map(&program.path).ok());
         let mut images: Vec<Target> = file.iter().flat_map(|file| images_in(file)).collect();
@@ -43,8 +43,7 @@ impl Regions {
         variables.extend(must_be_set.then(|| (VARIABLE.into(), value.into())));
         let has = |machine| images.iter().any(|image: &Target| image.machine == machine);
         // Devices that an MPI application spawns do not get its variables, and it may use the accelerators itself.
-        let is_application = program.is_some_and(|program| program.mpi.is_some());
-        if has(elf::AMDGPU) && !has(elf::CUDA) && !is_application {
+        if has(elf::AMDGPU) && !has(elf::CUDA) && !calls_mpi {
             variables.push((CUDA_VISIBLE.into(), OsString::new()));
         }
         let uses_all = backend == Backend::Offload && (program.is_none() || !images.is_empty());

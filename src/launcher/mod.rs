@@ -103,14 +103,17 @@ impl Plan {
         let srun = options.launcher == Some(LauncherKind::Srun);
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
-        let regions = Regions::of(options, program.as_ref(), settings.backend);
         if options.spawn && bootstrap::launcher().is_some() {
             return Err(Error::new("--spawn: this is a slot of a job already, in which MPI can start once only"));
         }
+        let calls_mpi = options.program_mpi.or(settings.program_mpi).unwrap_or(own_mpi.is_some());
+        let regions = Regions::of(options, program.as_ref(), settings.backend, calls_mpi);
         let is_job = !options.spawn
-            && !(build.family == Family::OpenMpi && is_script_of_this_host(options, program.as_ref(), &regions)?);
+            && (calls_mpi
+                || build.family != Family::OpenMpi
+                || !is_script_of_this_host(options, program.as_ref(), &regions)?);
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
-        let spawns = (own_mpi.is_some() || !is_job) && !options.info;
+        let spawns = (calls_mpi || !is_job) && !options.info;
         let job = Job::empty(kind, launcher, options, settings.heartbeat);
         let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
             true => accelerators::count(&job, &build.device, &regions, hosts),
@@ -133,6 +136,8 @@ impl Plan {
         }
         environment.extend(regions.variables.clone());
         environment.extend(options.placement.bind.map(|_| ("OMPTARGET_MPI_BIND".into(), "inherit".into())));
+        let word = |calls_mpi| if calls_mpi { "yes" } else { "no" };
+        environment.extend(options.program_mpi.map(|calls| ("OMPTARGET_MPI_PROGRAM_MPI".into(), word(calls).into())));
         let mut ranks = options.placement.ranks;
         let mut places = Vec::new();
         if spawns {
@@ -177,7 +182,7 @@ fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions:
         || placement.bind.is_some()
         || placement.ranks > 1
         || bootstrap::launcher().is_some();
-    let is_candidate = program.is_some_and(|p| p.is_script && p.mpi.is_none()) && !regions.uses_all && !says_more;
+    let is_candidate = program.is_some_and(|p| p.is_script) && !regions.uses_all && !says_more;
     Ok(is_candidate && named_hosts(placement, false)?.is_empty())
 }
 

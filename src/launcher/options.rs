@@ -2,6 +2,7 @@
 //! The launcher's command line. Its man page is made from this.
 
 use crate::base::settings::Backend;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,6 +48,12 @@ pub struct Options {
     /// its arguments that was
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
+
+    /// Whether PROGRAM calls MPI itself in this run: then each rank spawns its devices, after its
+    /// MPI_Init. By default what OMPTARGET_MPI_PROGRAM_MPI says, else 'yes' if the file with the
+    /// target regions is linked with MPI, and 'no' otherwise
+    #[arg(long, value_name = "yes|no", value_parser = PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes"))]
+    pub program_mpi: Option<bool>,
 
     /// Start PROGRAM even if it does not look as if it was built for offloading
     #[arg(long)]

@@ -45,6 +45,8 @@ pub fn eager_far() -> usize {
 
 /// See [`Mpi::spans_nodes`].
 static SPANS_NODES: AtomicBool = AtomicBool::new(false);
+/// Whether the MPI of this module is ended by `MPI_Finalize`, see [`Mpi::spans_nodes`].
+static FINALIZES: AtomicBool = AtomicBool::new(true);
 
 /// A started MPI, and the ranks of this job.
 pub struct Mpi {
@@ -59,8 +61,6 @@ pub struct Mpi {
     pub size: usize,
     /// See [`Mpi::poll_without_yielding`].
     yields_given_up: bool,
-    /// See [`Mpi::spans_nodes`].
-    finalizes: bool,
 }
 
 /// A send or receive in flight: the bits of an MPI request handle, which is a number or a pointer, depending on the
@@ -277,6 +277,9 @@ fn check_level() -> Result<()> {
     )))
 }
 
+/// MPI ends, by this module or by the program.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Registers `function` to be called when the program ends MPI, while MPI still works.
 pub fn at_end(function: extern "C" fn()) -> Result<()> {
     unsafe extern "C" fn copy(
@@ -294,7 +297,9 @@ pub fn at_end(function: extern "C" fn()) -> Result<()> {
     unsafe extern "C" fn delete(_: sys::MPI_Comm, _: c_int, _: *mut c_void, function: *mut c_void) -> c_int {
         // SAFETY: the key was created with this function.
         let function: extern "C" fn() = unsafe { std::mem::transmute(function) };
-        function();
+        if !ENDING.swap(true, Ordering::Relaxed) {
+            function();
+        }
         0
     }
     let mut key: c_int = 0;
@@ -307,6 +312,12 @@ pub fn at_end(function: extern "C" fn()) -> Result<()> {
         )?;
         ok("MPI_Comm_set_attr", sys::MPI_Comm_set_attr(sys::RSMPI_COMM_SELF, key, ptr::null_mut()))
     }
+}
+
+/// True unless the program can't end the MPI that this module has started, because the devices do not, see
+/// [`Mpi::spans_nodes`].
+pub fn can_be_ended() -> bool {
+    FINALIZES.load(Ordering::Relaxed)
 }
 
 impl Mpi {
@@ -409,7 +420,7 @@ impl Mpi {
         if let Some(function) = optional(c"ompi_mpi_abort") {
             OMPI_ABORT.store(function, Ordering::Relaxed);
         }
-        Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false, finalizes: true })
+        Ok(Mpi { comm, inter, is_programs, rank, size, yields_given_up: false })
     }
 
     /// True if the ranks are a parent and the processes it spawned.
@@ -421,7 +432,7 @@ impl Mpi {
     /// program over TCP (UCX): one rank waits for the progress of another, which waits in PMI and makes none.
     /// Processes that skip `MPI_Finalize` exit cleanly.
     pub fn spans_nodes(&mut self) {
-        self.finalizes = !library().starts_with("MPICH");
+        FINALIZES.store(self.is_programs || !library().starts_with("MPICH"), Ordering::Relaxed);
         SPANS_NODES.store(true, Ordering::Relaxed);
     }
 
@@ -430,7 +441,7 @@ impl Mpi {
     /// `MPI_Finalize`, which would wait for the device: no rank calls it. All ranks decide alike.
     pub fn shares_a_node(&mut self, is_device: bool) {
         if self.inter.is_none() && pmi::forgets_statuses() {
-            self.finalizes = false;
+            FINALIZES.store(false, Ordering::Relaxed);
             if is_device {
                 pmi::end();
             }
@@ -451,14 +462,15 @@ impl Mpi {
         self.yields_given_up = may && set_yielding(false);
     }
 
-    /// Leaves the other ranks, waits until they do the same, and ends MPI unless the program will. All requests
-    /// must be done.
+    /// Leaves the other ranks, waits until they do the same, and ends MPI unless the program will, or is doing so. All
+    /// requests must be done.
     pub fn finish(&mut self) {
         // SAFETY: MPI is started and, as this is its only handle, not ended yet; a
         // second call finds the null communicator.
         unsafe {
             if self.comm != Self::null_comm() {
                 let mut comm = std::mem::replace(&mut self.comm, Self::null_comm());
+                let finalizes = FINALIZES.load(Ordering::Relaxed);
                 if self.yields_given_up {
                     set_yielding(true);
                 }
@@ -466,11 +478,11 @@ impl Mpi {
                     // Open MPI 4.1 hangs if the merged communicator is disconnected as well.
                     sys::MPI_Comm_free(&mut comm);
                     sys::MPI_Comm_disconnect(&mut inter);
-                } else if !self.finalizes {
+                } else if !finalizes {
                     sys::MPI_Barrier(comm);
                     pmi::end();
                 }
-                if self.finalizes && !self.is_programs {
+                if finalizes && !self.is_programs && !ENDING.swap(true, Ordering::Relaxed) {
                     sys::MPI_Finalize();
                 }
             }

@@ -2,7 +2,7 @@
 //! A rank's connection to MPICH's launcher, Hydra (PMI-1, the protocol of `PMI_FD`). Hydra takes a process that
 //! simply exits for crashed, and kills the others on its node.
 
-use super::{SPANS_NODES, library};
+use super::{Phase, SPANS_NODES, library, phase};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -105,9 +105,10 @@ pub fn fail() {
     }
 }
 
-/// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0).
+/// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0). Or before
+/// MPI is started: the launcher then lets the others wait for it.
 pub fn fail_everywhere() {
-    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed)) {
+    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed) || phase() == Phase::Before) {
         end_job();
     }
 }

@@ -20,7 +20,7 @@ use crate::base::settings::{Backend, Settings};
 use crate::base::sync::Mutex;
 use crate::base::target::Target;
 use crate::base::{Error, Result, log};
-use crate::mpi::pmi;
+use crate::mpi::{self, pmi};
 use crate::sys::deadline::{end, end_after, flush_and_wait, flush_streams};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -52,7 +52,7 @@ static CLOSED: AtomicU8 = AtomicU8::new(OPEN);
 const OPEN: u8 = 0;
 /// This process is a child, by fork, of the one that started MPI.
 const FORKED: u8 = 1;
-/// The program has ended the MPI that the plugin shares with it.
+/// The program has ended MPI.
 const MPI_ENDED: u8 = 2;
 
 /// A program or library with images.
@@ -69,6 +69,9 @@ pub(crate) fn choice() -> &'static Choice {
     CHOICE.get_or_init(|| {
         // Reporting no devices instead would mean that the program does not want any.
         let choice = catch(start::choose).unwrap_or_else(|e| give_up(e));
+        if matches!(choice, Choice::Ready(_)) {
+            mpi::at_end(on_mpi_end).unwrap_or_else(|e| give_up(e));
+        }
         if !matches!(choice, Choice::Stock) {
             notice_exit(false);
             EXIT_IS_NOTICED.store(false, Ordering::Relaxed);
@@ -103,7 +106,7 @@ fn first_use() -> Result<&'static Plugin> {
         Choice::Ready(plugin) => plugin,
         Choice::OnUse(devices, settings) => SPAWNED.get_or_init(|| {
             ending::with_locks(|| {
-                start::claim_slot().unwrap_or_else(|why| refuse(&why));
+                start::claim_slot(settings).unwrap_or_else(|why| refuse(&why));
                 spawn(*devices, settings).unwrap_or_else(|e| give_up(e))
             })
         }),
@@ -120,16 +123,28 @@ fn first_use() -> Result<&'static Plugin> {
 }
 
 fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
-    extern "C" fn on_mpi_end() {
-        guard("MPI_Finalize", (), || {
-            close(MPI_ENDED);
-            if let Some(plugin) = SPAWNED.get() {
-                plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
-            }
-            Ok(())
-        });
+    let plugin = start::spawn(devices, settings)?;
+    mpi::at_end(on_mpi_end)?;
+    Ok(plugin)
+}
+
+/// The program ends MPI, which it, or the plugin, has started.
+extern "C" fn on_mpi_end() {
+    if !mpi::can_be_ended() {
+        give_up(start::early_end());
     }
-    start::spawn(devices, settings, on_mpi_end)
+    guard("MPI_Finalize", (), || {
+        if let Some(plugin) = usable() {
+            close(MPI_ENDED);
+            plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
+        }
+        Ok(())
+    });
+}
+
+/// Ends the process if it has come to use the MPI that it shares with its devices.
+pub(crate) fn check_libraries() {
+    start::check_libraries().unwrap_or_else(|e| give_up(e));
 }
 
 /// What the devices execute, if some of them are accelerators; empty if that is not known yet.
@@ -178,6 +193,7 @@ pub(crate) fn unregister(desc: usize) -> Option<&'static Plugin> {
 #[inline]
 pub(crate) fn note_use() {
     if !USED.load(Ordering::Relaxed) && !USED.swap(true, Ordering::SeqCst) {
+        check_libraries();
         notice_exit(false);
     }
 }

@@ -18,7 +18,7 @@ use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::target::Executor;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
-use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, speaks_for_all};
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, is_beside_devices, launcher, speaks_for_all};
 use crate::job::slot;
 use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
@@ -30,17 +30,64 @@ use crate::sys::process::{self, Mappings};
 use crate::wire::command::{Command, Obtained, Ranges};
 use crate::wire::hello::{Hello, Role};
 use crate::wire::{Bytes, MESSAGE_MAX};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// True if the program or one of its libraries, this plugin aside, uses MPI itself.
-fn program_uses_mpi() -> bool {
-    const EXEMPT: [&str; 4] = ["libomptarget.rtl.", "libmpi", "libopen-", "libompitrace"];
-    let uses_mpi = |path: &Path| elf::map(path).is_ok_and(|file| elf::uses_mpi(&file));
+/// The libraries that a program had when it took its devices, if none of them uses MPI and nobody says whether the program
+/// does, although these devices share its `MPI_COMM_WORLD`.
+static WITHOUT_MPI: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
+
+/// Why the program counts as one that uses MPI itself, if it does: the user says so, or it is linked with MPI, or one of its
+/// libraries is, this plugin and MPI's own aside.
+fn own_mpi(settings: &Settings) -> Option<String> {
+    match settings.program_mpi {
+        Some(true) => Some("OMPTARGET_MPI_PROGRAM_MPI=yes".into()),
+        Some(false) => None,
+        None if uses_mpi(process::EXECUTABLE.as_ref()) => Some("it is linked with MPI".into()),
+        None => library_with_mpi(&BTreeMap::new()),
+    }
+}
+
+fn uses_mpi(path: &Path) -> bool {
+    elf::map(path).is_ok_and(|file| elf::uses_mpi(&file))
+}
+
+/// Names a library that is linked with MPI, if there is one that is not known already.
+fn library_with_mpi(known: &BTreeMap<String, PathBuf>) -> Option<String> {
+    const EXEMPT: [&str; 5] = ["libomptarget.rtl.", "libmpi", "libopen-", "libompitrace", "mca_"];
     let is_exempt = |name: &str| EXEMPT.iter().any(|prefix| name.starts_with(prefix));
-    uses_mpi(process::EXECUTABLE.as_ref())
-        || libraries::loaded_libraries().iter().any(|(name, path)| !is_exempt(name) && uses_mpi(path))
+    let mut loaded = libraries::loaded_libraries().into_iter();
+    let found = loaded.find(|(name, path)| !known.contains_key(name) && !is_exempt(name) && uses_mpi(path));
+    found.map(|(_, path)| format!("its library {} is linked with MPI", path.display()))
+}
+
+/// Fails if the program has loaded a library since that uses MPI: it would find MPI started, and devices among its ranks.
+pub(crate) fn check_libraries() -> Result<()> {
+    WITHOUT_MPI.get().and_then(library_with_mpi).map_or(Ok(()), |why| Err(shared_world(&why)))
+}
+
+/// What is wrong where a program that uses MPI has devices in its `MPI_COMM_WORLD`.
+fn shared_world(why: &str) -> Error {
+    Error::new(format!(
+        "the program uses MPI itself ({why}), but the devices of this job are ranks of its MPI_COMM_WORLD. If it calls \
+         MPI_Init, its ranks must spawn their devices: {SPAWNING}. Otherwise say so: {NO_MPI}"
+    ))
+}
+
+/// How to start a program that calls MPI.
+const SPAWNING: &str = "llvm-offload-mpirun --program-mpi yes; by hand OMPTARGET_MPI_PROGRAM_MPI=yes \
+     OMPTARGET_MPI_DEVICES=N, without llvm-offload-mpi-device";
+/// How to start a program that does not, although it is linked with MPI.
+const NO_MPI: &str = "llvm-offload-mpirun --program-mpi no; by hand OMPTARGET_MPI_PROGRAM_MPI=no";
+
+/// What is wrong where the program ends MPI, and this MPI waits for all ranks then, and the devices do not end it.
+pub(crate) fn early_end() -> Error {
+    Error::new(format!(
+        "the program calls MPI_Finalize, but MPI has been started for its devices, as for a program that does not use MPI \
+         itself. Its ranks must spawn their devices: {SPAWNING}"
+    ))
 }
 
 /// The reason why the stock plugin has to serve this process, if any.
@@ -50,7 +97,7 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
         return Some("the job has one process only");
     }
     let runs_one_program = std::env::var("OMPI_NUM_APP_CTX").is_ok_and(|n| n.trim() == "1");
-    if runs_one_program && std::env::var_os(settings::WITH_DEVICES).is_none() {
+    if runs_one_program && !is_beside_devices() {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
     uses_mpi.then_some("the program uses MPI itself")
@@ -77,7 +124,8 @@ pub(crate) fn choose() -> Result<Choice> {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead (use: {})",
                 if uses_mpi {
-                    "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job"
+                    "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job; or OMPTARGET_MPI_PROGRAM_MPI=no, if it \
+                     does not call MPI_Init"
                 } else {
                     "llvm-offload-mpirun -n N PROGRAM"
                 }
@@ -95,7 +143,8 @@ pub(crate) fn choose() -> Result<Choice> {
     }
     node::require_proc()?;
     let settings = Settings::from_env()?;
-    let uses_mpi = program_uses_mpi();
+    let own_mpi = own_mpi(&settings);
+    let uses_mpi = own_mpi.is_some();
     if !uses_mpi || speaks_for_all() {
         for name in settings::unknown() {
             log::warning(format_args!("{name} is no setting of this version: it has no effect"));
@@ -103,6 +152,13 @@ pub(crate) fn choose() -> Result<Choice> {
     }
     if settings.hosts.is_some() && settings.devices.is_none() {
         log::warning("OMPTARGET_MPI_HOSTS says where to spawn devices, but OMPTARGET_MPI_DEVICES not how many: none");
+    }
+    if is_beside_devices() {
+        let started = (mpi::phase() != Phase::Before).then(|| "it has called MPI_Init".to_string());
+        if let Some(why) = started.or(own_mpi) {
+            let claimed = if mpi::phase() == Phase::Before { slot::claim() } else { Ok(()) };
+            return claimed.map_or_else(|why| Ok(refused(&settings, why)), |()| Err(shared_world(&why)));
+        }
     }
     if let Some(devices) = settings.devices {
         let alone = launcher().is_none_or(|(_, size)| size == Some(1));
@@ -123,8 +179,7 @@ pub(crate) fn choose() -> Result<Choice> {
     }
     node::open_standard_streams();
     if let Err(why) = slot::claim() {
-        debug!("no MPI devices: {why}");
-        return Ok(Choice::Refused(slot::devices(&settings), why));
+        return Ok(refused(&settings, why));
     }
     let mut job = bootstrap(Role::Host, Origin::Started, 0, &settings)?;
     if job.topology == Topology::HostsOnly {
@@ -132,27 +187,43 @@ pub(crate) fn choose() -> Result<Choice> {
         no_devices("the job has no llvm-offload-mpi-device process", uses_mpi);
         return Ok(Choice::Stock);
     }
-    Ok(Choice::Ready(Box::new(with(job, &settings)?)))
+    let plugin = with(job, &settings)?;
+    if settings.program_mpi.is_none() {
+        // Those of MPI itself are among them.
+        WITHOUT_MPI.get_or_init(libraries::loaded_libraries);
+    }
+    Ok(Choice::Ready(Box::new(plugin)))
+}
+
+/// This process can't start MPI.
+fn refused(settings: &Settings, why: Error) -> Choice {
+    debug!("no MPI devices: {why}");
+    Choice::Refused(slot::devices(settings), why)
 }
 
 /// Claims the slot of the job in which this process is about to start MPI, if it does that: the program may have done it.
-pub(crate) fn claim_slot() -> Result<()> {
-    if mpi::phase() == Phase::Before && !program_uses_mpi() { slot::claim() } else { Ok(()) }
+pub(crate) fn claim_slot(settings: &Settings) -> Result<()> {
+    if mpi::phase() == Phase::Before && own_mpi(settings).is_none() { slot::claim() } else { Ok(()) }
 }
 
-/// Spawns the devices of this process with the settings of its start. If the program uses MPI itself,
-/// its end of MPI calls `on_mpi_end`.
-pub(crate) fn spawn(devices: usize, settings: &Settings, on_mpi_end: extern "C" fn()) -> Result<Plugin> {
-    if program_uses_mpi() && mpi::phase() == Phase::Before {
-        return Err(Error::new(
-            "the program uses MPI, but this target region comes before its MPI_Init; its devices \
-             (OMPTARGET_MPI_DEVICES) can be started only after it",
-        ));
+/// Spawns the devices of this process with the settings of its start.
+pub(crate) fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
+    let (own_mpi, phase) = (own_mpi(settings), mpi::phase());
+    match own_mpi {
+        Some(why) if phase == Phase::Before => {
+            return Err(Error::new(format!(
+                "the program uses MPI ({why}), but this target region comes before its MPI_Init; its devices \
+                 (OMPTARGET_MPI_DEVICES) can be started only after it. If it does not call MPI_Init, say so: {NO_MPI}"
+            )));
+        }
+        _ if settings.program_mpi == Some(false) && phase != Phase::Before => {
+            return Err(Error::new(
+                "the program has called MPI_Init, against OMPTARGET_MPI_PROGRAM_MPI=no (llvm-offload-mpirun --program-mpi no)",
+            ));
+        }
+        _ => {}
     }
     let executable = device_executable()?;
-    if mpi::phase() == Phase::Running {
-        mpi::at_end(on_mpi_end)?;
-    }
     let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;
     let job = bootstrap(Role::Host, Origin::Spawn { executable: &executable, ranks }, 0, settings)?;
     with(job, settings)

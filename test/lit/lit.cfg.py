@@ -250,6 +250,7 @@ config.substitutions += [
     ("%inlined", "-Xflang -mlink-builtin-bitcode -Xflang %s/lib/libomptarget-flang-%s.bc" % (prefix, llvm)),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),
+    ("%plain-mpicc", (mpicc or "mpicc") + flags),
     ("%mpicxx", (mpicc or "mpicc").replace("mpicc", "mpicxx") + offload),
     ("%mpirun", launcher),
     # %runN: N devices, the program last; %run: see run.py for what it takes.
