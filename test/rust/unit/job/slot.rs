@@ -8,7 +8,7 @@ fn a_file_is_claimed_once() {
     let path = std::env::temp_dir().join(format!("omptarget-mpi-slot-{}", std::process::id()));
     let claims = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| claim_file(&path))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).filter(Result::is_ok).count()
+        threads.into_iter().map(|thread| thread.join().unwrap()).filter(|claim| claim.is_ok()).count()
     });
     let later = claim_file(&path);
     fs::remove_file(&path).unwrap();
