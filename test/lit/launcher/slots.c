@@ -14,7 +14,7 @@
 // RUN: %line error %t.err "in this slot of the job by process" "has ended" "llvm-offload-mpirun for each program" "--spawn"
 // FIRST: 2 devices, region: device
 // FIRST-NEXT: 2 devices{{$}}
-// RUN: %run1 --rc 1 %t exec > %t.out 2> %t.err
+// RUN: %run1 --rc fail %t exec > %t.out 2> %t.err
 // RUN: %line some-error %t.err "in this slot of the job by this process, before it executed a program"
 // Children of a program that goes on.
 // RUN: %run2 %t children 1 > %t.out 2> %t.err
