@@ -594,8 +594,8 @@ fn what_is_handed_over_finds_an_idle_thread() {
 struct Program {
     words: [AtomicU32; 2],
     device: Running<Fetched>,
-    /// What the device has mapped; 0 is not mapped. Kernels use it without a lock. Who finds a page mapped finds all
-    /// that came before: Linux orders that.
+    /// What the device has mapped; 0 is not mapped. Kernels use it without a lock: Linux orders mapping a page
+    /// before its use.
     mapped: [AtomicU32; 2],
 }
 

@@ -453,7 +453,8 @@ OPERATION read_own(Thread &t) {
 /// A region changes a part.
 OPERATION write_own(Thread &t) {
   Checked &own = checked(t);
-  size_t n = own.wanted.size(), from = t.below(n), len = 1 + t.below(t.below(4) ? std::min(n - from, size_t(5000)) : n - from);
+  size_t n = own.wanted.size(), from = t.below(n), most = n - from;
+  size_t len = 1 + t.below(t.below(4) ? std::min(most, size_t(5000)) : most);
   unsigned char plus = (unsigned char)t.next(), *p = own.at + from;
 #pragma omp target firstprivate(p, len, plus) device(t.device())
   for (size_t i = 0; i < len; ++i)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Threads of the program run regions on one device at once. Each region sees what its thread has written before, in pages
-// that no other thread uses and in lines between those of other threads, and what it writes is there when it ends.
+// Threads of the program run regions on one device at once. Each region sees what its thread has written before, in
+// pages that no other thread uses and in lines between those of other threads, and what it writes is there when it
+// ends.
 //
 // RUN: %clang %s -o %t
 // RUN: %run1 %t 2> %t.err

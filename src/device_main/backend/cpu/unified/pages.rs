@@ -427,8 +427,8 @@ fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: the pages are mapped.
         is_changed |= new != old && unsafe { replace(at, new, old) };
     }
-    // Not before, although that would spare copies: Linux may be copying a page for a kernel that writes to it. Such a
-    // page still shows what is stored now, and then has the old bytes again, as if the kernel had written them.
+    // The store comes last: Linux may be copying a page for a kernel that writes to it. Until the copy is mapped, such a
+    // page would show what is stored now, and then the old bytes again, as if the kernel had written them.
     if is_changed { Ok(fetched.write(at, &known)?) } else { Ok(()) }
 }
 

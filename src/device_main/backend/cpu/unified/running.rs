@@ -2,8 +2,8 @@
 //! Memory that kernels use without a lock, while other kernels begin and end.
 //!
 //! Most kernels use none of the program's memory, so a kernel takes the lock only if there is some. One word says
-//! that and counts the kernels: in its order, a kernel begins either before the memory is filled, and then finds it as the
-//! program has it since, or after it, and then takes the lock.
+//! that and counts the kernels. A kernel that begins before the memory is filled finds what the program has had since;
+//! one that begins later takes the lock.
 
 use crate::base::lock::{Guard, Mutex, order};
 use crate::base::sync::{AtomicUsize, Ordering};
