@@ -60,7 +60,7 @@ pub unsafe extern "C" fn __tgt_rtl_register_lib(desc: *mut BinDesc) -> i32 {
 /// `desc` is what `register_lib` was called with.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
-    if lifecycle::is_exiting() && ending::is_inside() {
+    if ending::is_exiting() && ending::is_inside() {
         lifecycle::finish_inside();
         return SUCCESS;
     }

@@ -4,8 +4,18 @@
 //! A thread that still runs regions must not continue while libomptarget deinitializes itself:
 //! libomptarget 16 first removes the program's regions, and aborts when one of them starts; then it
 //! frees what the regions use, and crashes. Hence calls of other threads do not return once the
-//! program's own exit handlers have run ([`hold`]). Until the plugin begins to end the devices, each
-//! call is held for half a second at most: a destructor of a library may wait for such a thread.
+//! program's own exit handlers have run ([`hold`]):
+//!
+//! | the end ([`Phase`]) | a thread that has not used a device | one that uses a device | one that is held |
+//! | --- | --- | --- | --- |
+//! | has not begun | starts the devices if need be | goes on | (there is none) |
+//! | has begun | is held at its first use, which starts no devices | is held when its call waits, returns from a wait, or fails | goes on [`PAUSE`] after the beginning: a destructor of a library may wait for it |
+//! | ends the devices | is held, unless it has locks ([`with_locks`]), which the end may wait for: then its call fails | is held, unless it has locks: then its call may fail | stays, as long as that takes |
+//! | has ended them | is held, and starts none | is held, with locks too | stays; [`REST`] later, the process ends with its status |
+//!
+//! The thread that ends the process is never held. A thread counts from its first call on, but may be on its way to that
+//! at any time, in libomptarget: nothing that the table promises depends on the number of such threads, which only tells
+//! how long to wait for them and whether to leave the devices.
 //!
 //! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The
 //! thread's locks then stay locked, and a call of MPI may be incomplete, so nothing may be done that
@@ -16,7 +26,7 @@ use crate::sys::crew;
 use crate::sys::deadline::{end, flush_streams};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 /// How long calls are held before the plugin begins to end the devices.
@@ -25,25 +35,35 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(20);
 /// [`SETTLE`] if no region is running.
 const SETTLE_IDLE: Duration = Duration::from_millis(2);
-/// How long the rest of process exit may take. It may wait for a held thread: libomp does if the
+/// How long the rest of process exit may take while a thread is held. It may wait for that thread: libomp does if the
 /// thread runs a `nowait` region, and some libraries wait for threads of their own.
-const REST: Duration = Duration::from_secs(2);
-/// Held calls fail if nothing has ended the process after this time.
-const GRACE: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_millis(1500);
 /// How often a held thread checks whether it may continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
+/// How far the end of the process is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Phase {
+    Running,
+    /// The process runs exit handlers, which may be the program's own.
+    Exiting,
+    /// The program's own exit handlers have run: other threads' calls are held.
+    Begun,
+    /// The thread that runs the exit handlers ends the devices: it runs no destructor that could wait for a held thread.
+    EndingDevices,
+    /// The devices have ended, or end with the process.
+    Ended,
+    /// No thread could be created that ends the process when its time is over: a held one does so.
+    Unwatched,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Running as u8);
+/// When [`Phase::Begun`] was reached.
+static BEGUN: OnceLock<Instant> = OnceLock::new();
 /// The thread that runs the exit handlers; 0 before they run.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static STATUS: AtomicI32 = AtomicI32::new(0);
-/// The time since which other threads' calls are held.
-static HOLDING: OnceLock<Instant> = OnceLock::new();
-static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// The thread that runs the exit handlers ends the devices, or has ended them: it runs no destructor that could wait
-/// for a held thread.
-static ENDS_DEVICES: AtomicBool = AtomicBool::new(false);
-/// When the devices ended, or were left.
-static DEVICES_ENDED: OnceLock<Instant> = OnceLock::new();
 static HELD: AtomicUsize = AtomicUsize::new(0);
 /// The number of live threads that have called the plugin.
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -63,6 +83,8 @@ thread_local! {
     /// The thread is inside [`with_locks`].
     static HAS_LOCKS: Cell<bool> = const { Cell::new(false) };
     static USER: User = const { User };
+    /// The thread counts in [`USERS`]: not any more once its thread-local data is destroyed, which `exit` begins with.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The ids of these threads, as far as there is room: a signal handler can read them. 0 is free.
@@ -82,6 +104,7 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         User::replace(thread(), 0);
+        IS_COUNTED.set(false);
         USERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -91,6 +114,7 @@ impl Drop for User {
 #[inline(never)]
 fn may_enter(stage: Stage) -> bool {
     if stage == Stage::New && USER.try_with(|_| ()).is_ok() {
+        IS_COUNTED.set(true);
         USERS.fetch_add(1, Ordering::Relaxed);
         User::replace(0, thread());
     }
@@ -141,8 +165,30 @@ pub(crate) fn is_inside() -> bool {
     STAGE.get() == Stage::Inside
 }
 
+/// Moves the end of the process on to this phase. False if it was there.
+fn reach(phase: Phase) -> bool {
+    PHASE.fetch_max(phase as u8, Ordering::SeqCst) < phase as u8
+}
+
+fn phase() -> Phase {
+    const ALL: [Phase; 6] =
+        [Phase::Running, Phase::Exiting, Phase::Begun, Phase::EndingDevices, Phase::Ended, Phase::Unwatched];
+    ALL[usize::from(PHASE.load(Ordering::SeqCst))]
+}
+
+/// Notes that the process runs its exit handlers.
+pub(crate) fn note_exit() {
+    reach(Phase::Exiting);
+}
+
+/// True if the process runs its exit handlers.
+pub(crate) fn is_exiting() -> bool {
+    phase() >= Phase::Exiting
+}
+
 /// Notes that the calling thread ends the process with this status.
 pub(crate) fn begin(status: i32) {
+    note_exit();
     STATUS.store(status, Ordering::Relaxed);
     THREAD.store(thread(), Ordering::SeqCst);
     crew::dismiss();
@@ -155,13 +201,17 @@ pub(crate) fn status() -> Option<i32> {
 
 /// True once the calls of all threads but the exiting one are held.
 pub(crate) fn has_begun() -> bool {
-    HAS_BEGUN.load(Ordering::Relaxed)
+    phase() >= Phase::Begun
+}
+
+/// True if the devices end or have ended, and the calling thread must not start to use any.
+pub(crate) fn is_over() -> bool {
+    phase() >= Phase::EndingDevices && !is_ending_thread()
 }
 
 /// True if another live thread has called the plugin.
 pub(crate) fn has_other_users() -> bool {
-    let this = STAGE.get() != Stage::New;
-    USERS.load(Ordering::Relaxed) > usize::from(this)
+    USERS.load(Ordering::Relaxed) > usize::from(IS_COUNTED.get())
 }
 
 /// True if the calling thread has called the plugin. Safe in a signal handler.
@@ -185,11 +235,11 @@ pub(crate) fn holds() -> bool {
 /// moment for them: a thread whose call has just returned soon makes another one. `is_busy` is true
 /// while a region runs.
 pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
-    if HOLDING.get().is_some() || !is_ending_thread() {
+    if has_begun() || !is_ending_thread() {
         return;
     }
-    let since = *HOLDING.get_or_init(Instant::now);
-    HAS_BEGUN.store(true, Ordering::SeqCst);
+    let since = *BEGUN.get_or_init(Instant::now);
+    reach(Phase::Begun);
     catch();
     let mut changed = since;
     let mut held = 0;
@@ -202,30 +252,37 @@ pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
     }
 }
 
-/// Holds calls until [`devices_have_ended`], however long that takes, but for those that have locks ([`with_locks`]).
+/// The calling thread ends the devices, see [`Phase::EndingDevices`].
 pub(crate) fn devices_are_ending() {
-    if is_ending_thread() {
-        ENDS_DEVICES.store(true, Ordering::Relaxed);
+    if has_begun() && is_ending_thread() {
+        reach(Phase::EndingDevices);
     }
 }
 
-/// Makes held calls never return, because the devices have ended or end with the process. If process
-/// exit waits for a held thread, a timeout ends the process with the program's status.
+/// Held calls never return from here on, because the devices have ended or end with the process. Process exit may wait for
+/// a thread that is held, or will be, in which case a timeout ends the process with the program's status.
 pub(crate) fn devices_have_ended() {
-    if !has_begun() || DEVICES_ENDED.set(Instant::now()).is_err() || !has_other_users() {
+    if !has_begun() || !reach(Phase::Ended) {
         return;
     }
-    // If no thread can be created, held calls fail after their time.
-    let _ = std::thread::Builder::new().spawn(|| {
+    let watch = || {
         loop {
             std::thread::sleep(REST);
             if holds() {
                 flush_streams();
-                pmi::leave();
-                end(STATUS.load(Ordering::Relaxed));
+                leave();
             }
         }
-    });
+    };
+    if std::thread::Builder::new().spawn(watch).is_err() {
+        reach(Phase::Unwatched);
+    }
+}
+
+/// Ends the process with the program's status. Safe in a signal handler.
+fn leave() -> ! {
+    pmi::leave();
+    end(STATUS.load(Ordering::Relaxed))
 }
 
 /// True if the calling thread ends the process.
@@ -240,16 +297,34 @@ pub(crate) fn hold() {
         return;
     }
     HELD.fetch_add(1, Ordering::Relaxed);
-    loop {
-        match (HOLDING.get(), DEVICES_ENDED.get()) {
-            (_, Some(ended)) if ended.elapsed() < GRACE => {}
-            (Some(_), None) if ENDS_DEVICES.load(Ordering::Relaxed) && !has_locks() => {}
-            (Some(since), None) if since.elapsed() < PAUSE => {}
-            _ => break,
+    let since = Instant::now();
+    while is_held(phase(), BEGUN.get().map_or(Duration::ZERO, Instant::elapsed), has_locks()) {
+        if phase() == Phase::Unwatched && since.elapsed() > REST {
+            leave();
         }
         std::thread::sleep(CHECK_INTERVAL);
     }
     HELD.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The same for a thread that crashes in libomptarget, which may have begun to deinitialize itself before the other threads
+/// are held. If the devices do not end soon, the crash takes its course.
+pub(crate) fn hold_crashed() {
+    let since = Instant::now();
+    while phase() < Phase::EndingDevices && since.elapsed() < 2 * REST && !is_ending_thread() {
+        std::thread::sleep(CHECK_INTERVAL);
+    }
+    hold();
+}
+
+/// The table above: whether a thread is held in this phase, so long after [`Phase::Begun`] was reached.
+fn is_held(phase: Phase, since_begun: Duration, has_locks: bool) -> bool {
+    match phase {
+        Phase::Running | Phase::Exiting => false,
+        Phase::Begun => since_begun < PAUSE,
+        Phase::EndingDevices => !has_locks,
+        Phase::Ended | Phase::Unwatched => true,
+    }
 }
 
 fn thread() -> i32 {

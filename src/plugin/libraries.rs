@@ -5,6 +5,7 @@ use crate::sys::process::{self, Mappings};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -51,4 +52,12 @@ pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
 pub(crate) fn uses_offload_api() -> bool {
     // SAFETY: the name is a C string.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null()
+}
+
+/// Where libomptarget has its code, if the program or a library of its is linked with it.
+pub(crate) fn code_of_libomptarget() -> Option<Range<usize>> {
+    // SAFETY: the name is a C string.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__tgt_register_lib".as_ptr()) };
+    let code = Mappings::now().around(function as u64)?;
+    Some(code.start as usize..code.end as usize)
 }

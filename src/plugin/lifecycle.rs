@@ -35,6 +35,8 @@ const INTERRUPTED_REST: Duration = Duration::from_secs(2);
 static CHOICE: OnceLock<Choice> = OnceLock::new();
 /// The plugin with the devices of [`Choice::OnUse`].
 static SPAWNED: OnceLock<Plugin> = OnceLock::new();
+/// Held while they start: the end of the process waits for that, and then ends them.
+static STARTING: Mutex<()> = Mutex::new(());
 /// Programs and libraries with images that are registered now.
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 /// A device was asked for memory, or to load an image.
@@ -43,8 +45,6 @@ static USED: AtomicBool = AtomicBool::new(false);
 static EXIT_IS_NOTICED: AtomicBool = AtomicBool::new(false);
 /// The plugin has to unload the images at the end, see [`unload_at_end`].
 static LEAVES_IMAGES: AtomicBool = AtomicBool::new(false);
-/// The process runs its exit handlers.
-static EXITING: AtomicBool = AtomicBool::new(false);
 /// The plugin while its devices can be used, for the fast path of every call.
 static CURRENT: AtomicPtr<Plugin> = AtomicPtr::new(ptr::null_mut());
 /// Whether devices can still be used, and why not.
@@ -73,7 +73,7 @@ pub(crate) fn choice() -> &'static Choice {
             mpi::at_end(on_mpi_end).unwrap_or_else(|e| give_up(e));
         }
         if !matches!(choice, Choice::Stock) {
-            notice_exit(false);
+            notice_exit(Handler::Last);
             EXIT_IS_NOTICED.store(false, Ordering::Relaxed);
             notice_exit_of_main_thread();
             // SAFETY: the handler is a function of this library, which is never unloaded.
@@ -93,33 +93,55 @@ pub(crate) fn plugin() -> Result<&'static Plugin> {
     }
 }
 
-/// The slow path of [`fn@plugin`]: it has not started yet, or is closed.
+/// The slow path of [`fn@plugin`]: it has not started yet, is closed, or the process ends.
 #[cold]
 #[inline(never)]
 fn first_use() -> Result<&'static Plugin> {
-    match CLOSED.load(Ordering::Relaxed) {
-        OPEN => {}
-        FORKED => return Err(Error::new("a child process can't use the MPI devices of its parent")),
-        _ => return Err(Error::new("the program has ended MPI: no target region can run after its MPI_Finalize")),
-    }
+    check_open()?;
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
-        Choice::OnUse(devices, settings) => SPAWNED.get_or_init(|| {
-            ending::with_locks(|| {
-                start::claim_slot(settings).unwrap_or_else(|why| refuse(&why));
-                spawn(*devices, settings).unwrap_or_else(|e| give_up(e))
-            })
-        }),
+        Choice::OnUse(devices, settings) => spawned(*devices, settings),
         // Of several threads one reports it.
         Choice::Refused(_, why) => SPAWNED.get_or_init(|| refuse(why)),
         Choice::Stock => return Err(Error::Reported),
     };
-    CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
-    if CLOSED.load(Ordering::SeqCst) != OPEN || ending::has_begun() {
+    if !ending::has_begun() {
+        CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
+    }
+    // Whatever takes the plugin away from `CURRENT` says so before.
+    if ending::has_begun() || is_closed() {
         CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
         ending::hold();
+        check_open()?;
+        if ending::is_over() {
+            // A thread that has locks: what it would send now, devices that shut down might never answer.
+            return Err(Error::Reported);
+        }
     }
     Ok(plugin)
+}
+
+fn check_open() -> Result<()> {
+    match CLOSED.load(Ordering::SeqCst) {
+        OPEN => Ok(()),
+        FORKED => Err(Error::new("a child process can't use the MPI devices of its parent")),
+        _ => Err(Error::new("the program has ended MPI: no target region can run after its MPI_Finalize")),
+    }
+}
+
+/// The plugin with the devices of [`Choice::OnUse`]; starts them, unless the process has ended without.
+fn spawned(devices: usize, settings: &Settings) -> &'static Plugin {
+    loop {
+        ending::hold();
+        let _starting = STARTING.lock();
+        if SPAWNED.get().is_some() || !ending::is_over() {
+            let spawn = || {
+                start::claim_slot(settings).unwrap_or_else(|why| refuse(&why));
+                spawn(devices, settings).unwrap_or_else(|e| give_up(e))
+            };
+            return SPAWNED.get_or_init(|| ending::with_locks(spawn));
+        }
+    }
 }
 
 fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
@@ -172,7 +194,7 @@ pub(crate) fn register(desc: usize, has_destructors: bool) {
     let is_early = !USED.load(Ordering::SeqCst);
     REGISTERED.lock().push(Registered { desc, needs_devices: has_destructors || is_early });
     if is_early {
-        notice_exit(true);
+        notice_exit(Handler::First);
     }
 }
 
@@ -180,7 +202,7 @@ pub(crate) fn register(desc: usize, has_destructors: bool) {
 /// images; otherwise the devices end with the process, or now if nobody needs them any more.
 pub(crate) fn unregister(desc: usize) -> Option<&'static Plugin> {
     REGISTERED.lock().retain(|r| r.desc != desc);
-    if is_exiting() || is_closed() {
+    if ending::is_exiting() || is_closed() {
         // The devices exit soon, and their memory with them.
         finish_if_unused();
         return None;
@@ -194,7 +216,7 @@ pub(crate) fn unregister(desc: usize) -> Option<&'static Plugin> {
 pub(crate) fn note_use() {
     if !USED.load(Ordering::Relaxed) && !USED.swap(true, Ordering::SeqCst) {
         check_libraries();
-        notice_exit(false);
+        notice_exit(Handler::Last);
     }
 }
 
@@ -202,7 +224,7 @@ pub(crate) fn note_use() {
 /// may not use any device.
 pub(crate) fn note_image() {
     if !USED.load(Ordering::Relaxed) {
-        notice_exit(false);
+        notice_exit(Handler::Last);
     }
 }
 
@@ -218,11 +240,7 @@ fn close(why: u8) {
 }
 
 pub(crate) fn is_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) != OPEN
-}
-
-pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::SeqCst)
+    CLOSED.load(Ordering::SeqCst) != OPEN
 }
 
 /// The plugin, if there are devices that can be used.
@@ -249,13 +267,20 @@ fn refuse(why: &Error) -> ! {
     end(1)
 }
 
-/// Ends the devices and MPI, if nobody needs them any more.
+/// Ends the devices and MPI, if nobody needs them any more. Waits for devices that are being started; if there are none,
+/// none start from here on.
 fn finish_if_unused() {
-    if !REGISTERED.lock().iter().any(|r| r.needs_devices)
-        && let Some(plugin) = usable()
-    {
-        hold_others();
-        plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
+    if is_closed() || REGISTERED.lock().iter().any(|r| r.needs_devices) {
+        return;
+    }
+    hold_others();
+    let starting = STARTING.lock();
+    match started() {
+        Some(plugin) => {
+            drop(starting);
+            plugin.finish(LEAVES_IMAGES.load(Ordering::Relaxed));
+        }
+        None => ending::devices_have_ended(),
     }
 }
 
@@ -271,27 +296,33 @@ pub(crate) fn finish_inside() {
 
 /// Holds the calls of other threads once the program's own exit handlers have run, see [`ending`].
 fn hold_others() {
-    if is_exiting()
-        && let Some(plugin) = usable()
-    {
+    if ending::is_exiting() && !is_closed() {
         let catch = || CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
-        ending::hold_others(catch, &|| plugin.engine.connection.ports.is_busy());
-        if ending::has_begun() && ending::has_other_users() {
-            late_aborts::stop_others();
-        }
+        ending::hold_others(catch, &|| started().is_some_and(|plugin| plugin.engine.connection.ports.is_busy()));
     }
 }
 
 extern "C" fn on_fork() {
-    if started().is_some() {
+    // While they start, another thread of the parent has locked them.
+    if started().is_some() || STARTING.try_lock().is_none() {
         close(FORKED);
         ending::note_fork();
     }
 }
 
-/// Registers [`on_exit`] as an exit handler. With `first`, this is before the program registers its
-/// own handlers, so it runs after them.
-fn notice_exit(first: bool) {
+/// What [`on_exit`] does besides noting the status.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+enum Handler {
+    /// Nothing: it runs before the program's own handlers.
+    Status,
+    /// It was registered before the program's own handlers, so it runs after them.
+    First,
+    Last,
+}
+
+/// Registers [`on_exit`] as an exit handler.
+fn notice_exit(handler: Handler) {
     unsafe extern "C" {
         /// Registers `function(status, argument)` as an exit handler (glibc).
         #[link_name = "on_exit"]
@@ -299,7 +330,7 @@ fn notice_exit(first: bool) {
     }
     // SAFETY: the handler is a function of this library, which is never unloaded; it does not
     // dereference the argument.
-    unsafe { at_exit(on_exit, ptr::without_provenance_mut(first.into())) };
+    unsafe { at_exit(on_exit, ptr::without_provenance_mut(handler as usize)) };
     EXIT_IS_NOTICED.store(true, Ordering::Relaxed);
 }
 
@@ -309,6 +340,7 @@ fn notice_exit(first: bool) {
 /// loader registered its own exit handler. If no device was ever used, such a library unregisters
 /// its images before the handler of [`notice_exit`] runs.
 fn notice_exit_of_main_thread() {
+    late_aborts::prepare();
     unsafe extern "C" {
         /// Calls `function(argument)` when the calling thread ends (glibc).
         fn __cxa_thread_atexit_impl(
@@ -318,11 +350,10 @@ fn notice_exit_of_main_thread() {
         ) -> i32;
     }
     extern "C" fn note(_: *mut c_void) {
-        EXITING.store(true, Ordering::SeqCst);
-        if !EXIT_IS_NOTICED.load(Ordering::Relaxed) {
-            // The program has no image and has used no device (LLVM 18).
-            notice_exit(false);
-        }
+        ending::note_exit();
+        // Otherwise the program has no image and has used no device (LLVM 18).
+        let is_noticed = EXIT_IS_NOTICED.load(Ordering::Relaxed);
+        notice_exit(if is_noticed { Handler::Status } else { Handler::Last });
     }
     // SAFETY: plain calls; the function is of this library, which is never unloaded.
     unsafe {
@@ -332,10 +363,13 @@ fn notice_exit_of_main_thread() {
     }
 }
 
-extern "C" fn on_exit(status: c_int, first: *mut c_void) {
-    EXITING.store(true, Ordering::SeqCst);
+extern "C" fn on_exit(status: c_int, handler: *mut c_void) {
+    let handler = handler.addr();
     ending::begin(status);
-    if !first.is_null() {
+    if !is_closed() {
+        late_aborts::stop_others();
+    }
+    if handler == Handler::First as usize {
         if ending::is_inside() {
             // A signal handler has called exit. Its thread may hold any lock, even malloc's.
             end_after(INTERRUPTED_REST, status);
@@ -348,7 +382,7 @@ extern "C" fn on_exit(status: c_int, first: *mut c_void) {
         }
         hold_others();
     }
-    if !ending::is_inside() && REGISTERED.lock().is_empty() {
+    if handler != Handler::Status as usize && !ending::is_inside() && REGISTERED.lock().is_empty() {
         guard("exit", (), || {
             finish_if_unused();
             Ok(())

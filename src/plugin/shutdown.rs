@@ -96,8 +96,13 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
     while asked.is_err() || !(have_ended() && connection.link.is_flushed()) {
         // Devices that have ended wait for each other in MPI, where only an abort ends them.
         let may_abort = connection.ports.are_whole_job() && aborts_with_success();
-        if asked.is_ok() && may_abort && since.elapsed() > DATA_PATIENCE && have_ended() {
-            // Another thread copies data behind a kernel that runs, which does not begin any more.
+        if asked.is_ok()
+            && may_abort
+            && since.elapsed() > DATA_PATIENCE
+            && (have_ended() || ending::has_begun() && ending::has_other_users())
+        {
+            // Another thread copies data behind a kernel that runs, which does not begin any more, or has the first device
+            // send an image on to one that has ended.
             connection.leave(LINK_PATIENCE);
             (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
             return leave_job();

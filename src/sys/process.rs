@@ -81,6 +81,11 @@ impl Mappings {
         lines.find(|line| addresses(line).is_some_and(|range| range.contains(&address)))
     }
 
+    /// The mapping that has an address.
+    pub(crate) fn around(&self, address: u64) -> Option<Range<u64>> {
+        self.line_at(address).and_then(addresses)
+    }
+
     /// The first thread's stack as far as it has grown.
     pub(crate) fn first_stack(&self) -> Option<Range<u64>> {
         self.0.split(|b| *b == b'\n').find(|line| line.ends_with(b" [stack]")).and_then(addresses)

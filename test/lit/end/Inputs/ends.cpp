@@ -77,6 +77,41 @@ static void raise_and_wait(int signal) {
   sleep(60);
 }
 
+/// When the main thread waits for another one that uses a device: in an exit handler, in a destructor before libomptarget
+/// forgets the program's regions, or in one after that.
+static bool in_handler, in_destructor, at_last;
+
+static void *allocate(void *unused) {
+  omp_target_free(omp_target_alloc(8, 0), 0);
+  return unused;
+}
+
+static void wait_for(void *(*function)(void *)) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, function, NULL) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void *run_region(void *unused) {
+  region();
+  return unused;
+}
+
+static void on_exit() {
+  if (in_handler)
+    wait_for(run_region);
+}
+
+__attribute__((destructor(200))) static void destroy() {
+  if (in_destructor)
+    wait_for(run_region);
+}
+
+__attribute__((destructor(0))) static void destroy_last() {
+  if (at_last)
+    wait_for(allocate);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc > 1);
   const char *how = argv[1];
@@ -131,6 +166,27 @@ int main(int argc, char **argv) {
   if (is("without-main")) {
     start(run_regions_and_exit);
     pthread_exit(NULL);
+  }
+  if (is("in-handler") || is("in-destructor") || is("at-last")) {
+    in_handler = is("in-handler");
+    in_destructor = is("in-destructor");
+    at_last = is("at-last");
+    atexit(on_exit);
+    if (argc > 3)
+      wait_for(run_region);
+    printf("output\n");
+    exit(number);
+  }
+  if (is("pending")) {
+    static int to[20];
+    for (int i = 0; i < 20; ++i) {
+#pragma omp target nowait map(tofrom : to[i : 1])
+      {
+        usleep(100000);
+        to[i] = i;
+      }
+    }
+    exit(number);
   }
   if (is("nowait")) {
     static int to[2];

@@ -39,3 +39,44 @@ fn threads_that_have_called_are_known_while_they_live() {
     drop(end);
     other.join().unwrap();
 }
+
+#[test]
+fn threads_are_held_as_the_table_says() {
+    use Phase::*;
+    let (early, late) = (PAUSE / 2, PAUSE);
+    for (phase, since_begun, has_locks, held) in [
+        (Running, Duration::ZERO, false, false),
+        (Exiting, Duration::ZERO, false, false),
+        (Begun, early, false, true),
+        (Begun, early, true, true),
+        (Begun, late, false, false),
+        (EndingDevices, late, false, true),
+        (EndingDevices, early, true, false),
+        (Ended, late, false, true),
+        (Ended, late, true, true),
+        (Unwatched, late, true, true),
+    ] {
+        assert_eq!(is_held(phase, since_begun, has_locks), held, "phase {}", phase as u8);
+    }
+}
+
+/// As in `exit`, which first destroys the thread-local data of its thread.
+#[test]
+fn a_thread_that_is_not_counted_any_more_sees_the_others() {
+    struct Last(std::sync::mpsc::Sender<bool>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.send(has_other_users()).unwrap();
+        }
+    }
+    thread_local!(static LAST: Cell<Option<Last>> = const { Cell::new(None) });
+    let (seen, has_seen) = std::sync::mpsc::channel();
+    call(|| {
+        std::thread::spawn(|| {
+            // Destroyed after what the call registers.
+            LAST.set(Some(Last(seen)));
+            call(|| ());
+        });
+        assert!(has_seen.recv().unwrap());
+    });
+}
