@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 const SETTLE_IDLE: Duration = Duration::from_millis(2);
 /// How long the rest of process exit may take while a thread is held. It may wait for that thread: libomp does if the
 /// thread runs a `nowait` region, and some libraries wait for threads of their own.
-const REST: Duration = Duration::from_millis(1500);
+const REST: Duration = Duration::from_secs(1);
 /// How often a held thread checks whether it may continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -311,7 +311,7 @@ pub(crate) fn hold() {
 /// are held. If the devices do not end soon, the crash takes its course.
 pub(crate) fn hold_crashed() {
     let since = Instant::now();
-    while phase() < Phase::EndingDevices && since.elapsed() < 2 * REST && !is_ending_thread() {
+    while phase() < Phase::EndingDevices && since.elapsed() < 3 * REST && !is_ending_thread() {
         std::thread::sleep(CHECK_INTERVAL);
     }
     hold();
