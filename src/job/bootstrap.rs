@@ -86,14 +86,20 @@ fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> 
 
 /// What [`settings::WITH_DEVICES`] says to the programs of this job, which are so many.
 pub fn note_of_programs(programs: u32) -> String {
-    format!("{programs}/{}", size())
+    format!("{programs}/{}", job())
 }
 
 /// The number of programs of this job, if its ranks began as device executables and this one has become a program.
 pub fn programs() -> Option<usize> {
     let note = std::env::var(settings::WITH_DEVICES).ok().filter(|_| launcher().is_some())?;
     let (programs, of) = note.split_once('/')?;
-    programs.parse().ok().filter(|_| of == size().to_string())
+    programs.parse().ok().filter(|_| of == job())
+}
+
+/// Tells this job from those that its processes start, which inherit their variables.
+fn job() -> String {
+    let connection = || Some(pmi::connection()?.to_string());
+    format!("{} {}", size(), std::env::var("PMIX_NAMESPACE").ok().or_else(connection).unwrap_or_default())
 }
 
 /// True in a program if other ranks of its job are devices for sure.
@@ -227,10 +233,12 @@ fn variables() -> BTreeSet<OsString> {
     std::env::vars_os().map(|(name, _)| name).collect()
 }
 
-/// Removes all variables but these: MPI has set the others where no launcher did, and a program that this one starts
-/// would take them for a launcher's, and itself for a rank of this one's job.
+/// Removes a launcher's variables but for these: MPI has set the others where no launcher did, and a program that this one
+/// starts would take itself for a rank of this one's job.
 fn forget_others(these: &BTreeSet<OsString>) {
-    for name in variables().difference(these) {
+    const PREFIXES: [&str; 6] = ["OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"];
+    let is_launchers = |name: &&OsString| PREFIXES.iter().any(|p| name.as_encoded_bytes().starts_with(p.as_bytes()));
+    for name in variables().difference(these).filter(is_launchers) {
         // SAFETY: as safe as the start of MPI, which has just set them: another thread must not read them meanwhile.
         unsafe { std::env::remove_var(name) };
     }

@@ -40,7 +40,13 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
         }
     }
     report(true, format!("plugin {} ({})", plan.build.plugin.display(), plan.build.family));
-    report(true, format!("launcher {}", plan.job.launcher.display()));
+    report(
+        true,
+        match plan.is_job {
+            true => format!("launcher {}", plan.job.launcher.display()),
+            false => "no launcher: each program that the command starts spawns its own devices".into(),
+        },
+    );
 
     let arguments = ["--check"].into_iter().chain(libraries.iter().map(String::as_str));
     let question = with_environment(&plan.regions.variables, query::command(&plan.build.device, arguments));

@@ -142,7 +142,9 @@ impl Plan {
         let mut places = Vec::new();
         if spawns {
             environment.extend(own);
-            let each = devices.div_ceil(options.placement.ranks);
+            // By default as many devices as one rank has.
+            let is_open = options.placement.devices.or(options.placement.devices_per_node).is_none();
+            let each = if is_open { settings.devices_per_rank } else { devices.div_ceil(options.placement.ranks) };
             environment.push(("OMPTARGET_MPI_DEVICES".into(), each.to_string().into()));
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
@@ -176,7 +178,8 @@ impl Plan {
 /// processes that it has spawned.
 fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions: &Regions) -> Result<bool> {
     let Options { placement, .. } = options;
-    let says_more = options.program.is_some()
+    let says_more = options.info
+        || options.program.is_some()
         || options.launcher.is_some()
         || !options.launcher_arg.is_empty()
         || placement.bind.is_some()

@@ -30,7 +30,7 @@ pub struct Options {
 
     /// Start PROGRAM itself instead of a job, and let each program that it starts spawn its own devices at its first use of
     /// one. The MPI must be able to spawn (Open MPI is). That is how a script runs on this host, which may start several
-    /// programs, unless an option says something else of the job (--launcher, --program, --hosts, -r)
+    /// programs, unless an option says more of the job (for instance --launcher, --program, --hosts, -r)
     #[arg(long, conflicts_with_all = ["launcher", "launcher_arg", "bind", "ranks", "info"])]
     pub spawn: bool,
 

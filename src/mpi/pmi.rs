@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// True if a process of this job can exit successfully without `MPI_Finalize`, but with [`leave`].
 pub fn leaves_with_success() -> bool {
-    let launched = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"].iter().any(|name| std::env::var_os(name).is_some());
-    !launched && !SPANS_NODES.load(Ordering::Relaxed)
+    // Open MPI's own start leaves no variable behind, see `job::bootstrap`.
+    let is_launched = library().starts_with("Open MPI") || std::env::var_os("PMIX_RANK").is_some();
+    !is_launched && !SPANS_NODES.load(Ordering::Relaxed)
 }
 
 /// Disconnects from MPICH's launcher, in a process that exits without MPI's exit handlers or without
@@ -105,11 +106,21 @@ pub fn fail() {
     }
 }
 
-/// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0). Or before
-/// MPI is started: the launcher then lets the others wait for it.
+/// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0).
 pub fn fail_everywhere() {
-    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed) || phase() == Phase::Before) {
+    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed)) {
         end_job();
+    }
+}
+
+/// The same for a process that may not have started MPI yet, so that the other ranks wait for it. It has the slot of the job
+/// then, or takes it: another process's job goes on.
+pub fn fail_at_start() {
+    let is_own = || claim().is_ok() || claim() == Err(Taken::By(Some(std::process::id())));
+    if phase() == Phase::Before && is_hydra() && is_own() {
+        end_job();
+    } else {
+        fail_everywhere();
     }
 }
 
@@ -118,9 +129,15 @@ fn end_job() {
         // An abort ends the launcher, which first has to read what this process has written.
         std::thread::sleep(OUTPUT_TIME);
         let word = b"cmd=abort exitcode=1\n";
-        // SAFETY: the buffer outlives the call and has this size. A process that has started MPI keeps the descriptor.
+        // SAFETY: the buffer outlives the call and has this size. The descriptor is the launcher's as long as nothing in this
+        // process closes it, which MPI needs too; on anything but a socket the call fails.
         unsafe { libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) };
     }
+}
+
+/// Identifies the connection to MPICH's launcher, if this process has one: all processes of a slot have the same.
+pub fn connection() -> Option<u64> {
+    inode_of(descriptor()?)
 }
 
 fn descriptor() -> Option<c_int> {

@@ -43,8 +43,9 @@ pub(super) fn stop_others() {
         }
         if PROGRAMS.set(programs).is_ok() {
             ours.sa_sigaction = on_signal as *const () as usize;
-            ours.sa_flags = libc::SA_ONSTACK | libc::SA_SIGINFO;
-            for signal in SIGNALS {
+            for (signal, program) in SIGNALS.into_iter().zip(programs) {
+                // Elsewhere the context lies on the thread's own stack, above what the thread was doing.
+                ours.sa_flags = libc::SA_SIGINFO | program.sa_flags & libc::SA_ONSTACK;
                 libc::sigaction(signal, &ours, ptr::null_mut());
             }
         }
@@ -76,11 +77,11 @@ extern "C" fn on_signal(signal: c_int, info: *const libc::siginfo_t, context: *c
 /// True if the thread that was interrupted is in libomptarget, or in something that libomptarget has called: its code has
 /// an address in a register or on the stack, which lie together from `context` on.
 fn is_in_libomptarget(context: usize) -> bool {
-    /// The registers, all that AVX-512 has too, and the innermost calls.
-    const PAGES: usize = 4;
+    /// The registers, all that AVX-512 has too, and the innermost calls: 16 KiB.
+    const PARTS: usize = 32;
     let Some(code) = CODE.get() else { return false };
-    let mut words = [0usize; 512];
-    (0..PAGES).any(|n| {
+    let mut words = [0usize; 64];
+    (0..PARTS).any(|n| {
         let (at, len) = (context + n * size_of_val(&words), size_of_val(&words));
         // SAFETY: the buffer has this length; where nothing is mapped, the call reads nothing.
         let read =

@@ -68,7 +68,7 @@ struct Registered {
 pub(crate) fn choice() -> &'static Choice {
     CHOICE.get_or_init(|| {
         // Reporting no devices instead would mean that the program does not want any.
-        let choice = catch(start::choose).unwrap_or_else(|e| give_up(e));
+        let choice = catch(start::choose).unwrap_or_else(|e| give_up_with(e, pmi::fail_at_start));
         if matches!(choice, Choice::Ready(_)) {
             mpi::at_end(on_mpi_end).unwrap_or_else(|e| give_up(e));
         }
@@ -251,12 +251,17 @@ pub(crate) fn usable() -> Option<&'static Plugin> {
 /// Ends the process: the user requested MPI devices, and without them the program must not
 /// continue as if it had them.
 pub(crate) fn give_up(e: Error) -> ! {
+    give_up_with(e, pmi::fail_everywhere)
+}
+
+/// The same; `fail` ends the job where the exit of a process does not.
+fn give_up_with(e: Error, fail: fn()) -> ! {
     if let Error::Text(text) = e {
         log::error(text);
     }
     // Exit handlers do not run, because they may use devices; hence the output is flushed here.
     flush_streams();
-    pmi::fail_everywhere();
+    fail();
     end(1)
 }
 
@@ -306,8 +311,8 @@ extern "C" fn on_fork() {
     // While they start, another thread of the parent has locked them.
     if started().is_some() || STARTING.try_lock().is_none() {
         close(FORKED);
-        ending::note_fork();
     }
+    ending::note_fork();
 }
 
 /// What [`on_exit`] does besides noting the status.

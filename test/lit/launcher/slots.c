@@ -39,6 +39,8 @@
 // RUN: %if openmpi %{ %bare %launch -n 2 --spawn %t exec | FileCheck %s --check-prefix=ALL %}
 // RUN: %if openmpi %{ %launch --dry-run -n 2 sh -c %t | FileCheck %s --check-prefix=DIRECT %}
 // RUN: %if openmpi %{ %launch --dry-run -n 2 --launcher mpirun sh -c %t | FileCheck %s --check-prefix=RANK %}
+// RUN: %if openmpi %{ %launch --dry-run --info -n 2 sh -c %t | FileCheck %s --check-prefix=RANK %}
+// RUN: %if openmpi %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %launch --dry-run sh -c %t | FileCheck %s --check-prefix=DIRECT %}
 // RUN: %if openmpi %{ %launch --dry-run -n 2 --program %t %python | FileCheck %s --check-prefix=RANK %}
 // RUN: not %launch --spawn -r 2 %t 2>&1 | FileCheck %s --check-prefix=NO
 // ALL: 2 devices, region: device
