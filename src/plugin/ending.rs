@@ -6,16 +6,20 @@
 //! frees what the regions use, and crashes. Hence calls of other threads do not return once the
 //! program's own exit handlers have run ([`hold`]):
 //!
-//! | the end ([`Phase`]) | a thread that has not used a device | one that uses a device | one that is held |
+//! | the end ([`Phase`]) | a thread that has not used a device | that uses one | that is held |
 //! | --- | --- | --- | --- |
 //! | has not begun | starts the devices if need be | goes on | (there is none) |
-//! | has begun | is held at its first use, which starts no devices | is held when its call waits, returns from a wait, or fails | goes on [`PAUSE`] after the beginning: a destructor of a library may wait for it |
-//! | ends the devices | is held, unless it has locks ([`with_locks`]), which the end may wait for: then its call fails | is held, unless it has locks: then its call may fail | stays, as long as that takes |
-//! | has ended them | is held, and starts none | is held, with locks too | stays; [`REST`] later, the process ends with its status |
+//! | has begun | is held at its first use | is held: where it waits, or fails | goes on after [`PAUSE`] (1) |
+//! | ends the devices | is held (2) | is held (2) | stays, however long that takes |
+//! | has ended them | is held, and starts none | is held | stays, at most for [`REST`] (3) |
 //!
-//! The thread that ends the process is never held. A thread counts from its first call on, but may be on its way to that
-//! at any time, in libomptarget: nothing that the table promises depends on the number of such threads, which only tells
-//! how long to wait for them and whether to leave the devices.
+//! 1. A destructor of a library may wait for it.
+//! 2. Unless it has locks ([`with_locks`]), which the end may wait for: then a first use fails, and any other call may.
+//! 3. Then the process ends, with its status.
+//!
+//! The thread that ends the process is never held. A thread counts from its first call on, but may be on its way to
+//! that at any time, in libomptarget: nothing that the table promises depends on the number of such threads, which
+//! only tells how long to wait for them and whether to leave the devices.
 //!
 //! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The
 //! thread's locks then stay locked, and a call of MPI may be incomplete, so nothing may be done that
@@ -50,7 +54,8 @@ enum Phase {
     Exiting,
     /// The program's own exit handlers have run: other threads' calls are held.
     Begun,
-    /// The thread that runs the exit handlers ends the devices: it runs no destructor that could wait for a held thread.
+    /// The thread that runs the exit handlers ends the devices: it runs no destructor that could wait for a held
+    /// thread.
     EndingDevices,
     /// The devices have ended, or end with the process.
     Ended,
@@ -259,8 +264,8 @@ pub(crate) fn devices_are_ending() {
     }
 }
 
-/// Held calls never return from here on, because the devices have ended or end with the process. Process exit may wait for
-/// a thread that is held, or will be, in which case a timeout ends the process with the program's status.
+/// Held calls never return from here on, because the devices have ended or end with the process. Process exit may wait
+/// for a thread that is held, or will be, in which case a timeout ends the process with the program's status.
 pub(crate) fn devices_have_ended() {
     if !has_begun() || !reach(Phase::Ended) {
         return;
@@ -307,8 +312,8 @@ pub(crate) fn hold() {
     HELD.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The same for a thread that crashes in libomptarget, which may have begun to deinitialize itself before the other threads
-/// are held. If the devices do not end soon, the crash takes its course.
+/// The same for a thread that crashes in libomptarget, which may have begun to deinitialize itself before the other
+/// threads are held. If the devices do not end soon, the crash takes its course.
 pub(crate) fn hold_crashed() {
     let since = Instant::now();
     while phase() < Phase::EndingDevices && since.elapsed() < 3 * REST && !is_ending_thread() {

@@ -28,8 +28,8 @@ pub(super) fn prepare() {
     }
 }
 
-/// From now on a thread stops when it aborts or crashes in libomptarget, or aborts and has called the plugin, unless it
-/// ends the process.
+/// From now on a thread stops when it aborts or crashes in libomptarget, or aborts and has called the plugin, unless
+/// it ends the process. Takes no lock.
 pub(super) fn stop_others() {
     if PROGRAMS.get().is_some() {
         return;
@@ -74,8 +74,8 @@ extern "C" fn on_signal(signal: c_int, info: *const libc::siginfo_t, context: *c
     }
 }
 
-/// True if the thread that was interrupted is in libomptarget, or in something that libomptarget has called: its code has
-/// an address in a register or on the stack, which lie together from `context` on.
+/// True if the thread that was interrupted is in libomptarget, or in something that libomptarget has called: a register
+/// or the stack, which lie together from `context` on, has an address of its code.
 fn is_in_libomptarget(context: usize) -> bool {
     /// The registers, all that AVX-512 has too, and the innermost calls: 16 KiB.
     const PARTS: usize = 32;

@@ -272,8 +272,8 @@ fn refuse(why: &Error) -> ! {
     end(1)
 }
 
-/// Ends the devices and MPI, if nobody needs them any more. Waits for devices that are being started; if there are none,
-/// none start from here on.
+/// Ends the devices and MPI, if nobody needs them any more. Waits for devices that are being started; if there are
+/// none, none start from here on.
 fn finish_if_unused() {
     if is_closed() || REGISTERED.lock().iter().any(|r| r.needs_devices) {
         return;
