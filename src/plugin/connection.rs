@@ -316,8 +316,8 @@ impl Connection {
         if failure.lost && !self.ports[port].lose() {
             return Error::Reported;
         }
-        let error =
-            diagnose::failure(&self.ports, port, failure, (self.addresses.get().map(Arc::as_ref), &self.unified));
+        let memory = (&self.unified.allocations, self.unified.check_access(port));
+        let error = diagnose::failure(&self.ports, port, failure, self.addresses.get().map(Arc::as_ref), memory);
         if !failure.lost {
             return error;
         }

@@ -3,8 +3,8 @@
 
 use super::address_map::AddressMap;
 use super::port::{Port, Ports};
-use super::unified::Unified;
-use crate::base::Error;
+use super::unified::allocations::Allocations;
+use crate::base::{Error, Result};
 use crate::sys::process::Mappings;
 use crate::wire::reply::Failure;
 use std::time::Duration;
@@ -12,17 +12,19 @@ use std::time::Duration;
 /// How long an error text waits for the arena's lock, to be more precise.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
 
+/// Describes a device's failure. `may_use` says whether its regions may use the program's memory.
 pub(crate) fn failure(
     ports: &Ports,
     port: usize,
     failure: &Failure,
-    (addresses, unified): (Option<&AddressMap>, &Unified),
+    addresses: Option<&AddressMap>,
+    (allocations, may_use): (&Allocations, Result<()>),
 ) -> Error {
     let name = &ports[port].name;
     let mut text = failure.text.clone();
     if failure.address != 0 {
         text += &place(ports, port, failure.address, addresses)
-            .unwrap_or_else(|| place_in_program(port, failure.address, unified));
+            .unwrap_or_else(|| place_in_program(failure.address, allocations, may_use));
     }
     if failure.kernel == 0 {
         return Error::new(format!("{name}: {text}"));
@@ -59,12 +61,12 @@ fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap
 }
 
 /// The same for an address that is no device's.
-fn place_in_program(port: usize, address: u64, unified: &Unified) -> String {
+fn place_in_program(address: u64, allocations: &Allocations, may_use: Result<()>) -> String {
     let maps = Mappings::now();
     let Some((_, name)) = maps.at(address).filter(|(is_readable, _)| *is_readable) else {
         return ", where nothing is mapped".into();
     };
-    let what = match unified.allocations.around(address, 1) {
+    let what = match allocations.around(address, 1) {
         Some(of) => format!("in {} bytes of shared or host memory at {:#x}", of.end - of.start, of.start),
         None => name,
     };
@@ -72,7 +74,7 @@ fn place_in_program(port: usize, address: u64, unified: &Unified) -> String {
         true => "if it is a function, make that `declare target indirect` (clang 18 or later)",
         false => "map the data",
     };
-    let other = match unified.check_access(port) {
+    let other = match may_use {
         Ok(()) => ", or let regions use the program's memory (OMPTARGET_MPI_UNIFIED=on)".into(),
         Err(why) => format!("; {why}"),
     };

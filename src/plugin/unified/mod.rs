@@ -2,7 +2,7 @@
 //! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
 //! they have changed. The waiting thread does so, between its polls.
 
-mod allocations;
+pub(super) mod allocations;
 mod functions;
 mod memory;
 mod merge;
