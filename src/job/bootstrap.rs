@@ -84,7 +84,7 @@ fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> 
     Some((local, get(all).unwrap_or(0).max(local + 1)))
 }
 
-/// What [`settings::WITH_DEVICES`] says to the programs of this job, which are so many.
+/// The value of [`settings::WITH_DEVICES`] in a job with this number of programs.
 pub fn note_of_programs(programs: u32) -> String {
     format!("{programs}/{}", job())
 }
@@ -96,7 +96,7 @@ pub fn programs() -> Option<usize> {
     programs.parse().ok().filter(|_| of == job())
 }
 
-/// Tells this job from those that its processes start, which inherit their variables.
+/// Identifies this job. Jobs that its processes start inherit their variables, and differ in this.
 fn job() -> String {
     let connection = || Some(pmi::connection()?.to_string());
     format!("{} {}", size(), std::env::var("PMIX_NAMESPACE").ok().or_else(connection).unwrap_or_default())

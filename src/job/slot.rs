@@ -72,8 +72,8 @@ fn explain(taken: Taken) -> Error {
     ))
 }
 
-/// The number of devices that the process has or had that claimed this slot, as far as the environment tells: each rank
-/// that is not known to be a program has the devices of one rank.
+/// The number of devices of the process that claimed this slot, by the environment: all ranks but the programs count as
+/// devices.
 pub(crate) fn devices(settings: &Settings) -> usize {
     let programs = bootstrap::programs().unwrap_or(1).max(1);
     share(bootstrap::size().saturating_sub(programs), programs, rank().unwrap_or(0) as usize)

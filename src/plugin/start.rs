@@ -82,7 +82,7 @@ const SPAWNING: &str = "llvm-offload-mpirun --program-mpi yes; by hand OMPTARGET
 /// How to start a program that does not, although it is linked with MPI.
 const NO_MPI: &str = "llvm-offload-mpirun --program-mpi no; by hand OMPTARGET_MPI_PROGRAM_MPI=no";
 
-/// What is wrong where the program ends MPI, and this MPI waits for all ranks then, and the devices do not end it.
+/// What is wrong if the program ends MPI where the devices don't. MPI would wait for them.
 pub(crate) fn early_end() -> Error {
     Error::new(format!(
         "the program calls MPI_Finalize, but MPI has been started for its devices, as for a program that does not use MPI \
