@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// place for a claim.
 ///
 /// # Errors
-/// MPI can't be started here: who has done so before, and what to do.
+/// MPI can't be started here. The error names the process that has started it, and says what to do.
 pub(crate) fn claim() -> Result<()> {
     let claimed = match launcher() {
         Some((Launcher::Pmi, _)) => pmi::claim(),

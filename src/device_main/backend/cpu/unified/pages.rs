@@ -432,7 +432,7 @@ fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     if is_changed { Ok(fetched.write(at, &known)?) } else { Ok(()) }
 }
 
-/// Writes the bytes of `new` to a mapped word, and to `old`, where the word has those of `old`; false if there are none.
+/// In a mapped word and in `old`, replaces the bytes that are equal in both by those of `new`. False if nothing changes.
 /// The page is a copy then.
 ///
 /// # Safety
