@@ -80,21 +80,6 @@ static void stream(void) {
   report("read and write " SIZE);
 }
 
-// Memory that does not change any more. Before, `stream` has changed what was at the same addresses: a device takes a while
-// to find that it is worth watching.
-static void steady(void) {
-  const double expected = LEN / 1024 * (1023 * 512.0);
-  double *a = fresh();
-  for (int trial = -20; trial < TRIALS; ++trial) {
-    double begin = now();
-    check(sum(a) == expected, "the sum of what does not change");
-    if (trial >= 0)
-      took[trial] = now() - begin;
-  }
-  report("read " SIZE ", from the 20th time on");
-  munmap(a, LEN * sizeof *a);
-}
-
 static void empty_region(void) {
 #pragma omp target
   {}
@@ -140,7 +125,6 @@ int main(int argc, char **argv) {
   check_place(0, argv[1]);
   measure("empty region" AWAY, empty_region);
   stream();
-  steady();
 #if defined UNIFIED && !defined FAR
   build();
   measure("list of 100,000 nodes", walk);

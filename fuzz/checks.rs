@@ -84,11 +84,9 @@ fn reply(bytes: &[u8]) -> bool {
             reply::begin_output(&mut copy, *stream);
             copy.extend_from_slice(bytes);
         }
-        Reply::Fetch { .. }
-        | Reply::ChangedThere { .. }
-        | Reply::ChangedAside { .. }
-        | Reply::Find { .. }
-        | Reply::Watch { .. } => reply.write(&mut copy),
+        Reply::Fetch { .. } | Reply::ChangedThere { .. } | Reply::ChangedAside { .. } | Reply::Find { .. } => {
+            reply.write(&mut copy)
+        }
         Reply::Changed { seq, changes } => {
             reply::begin_changed(&mut copy, *seq);
             let mut rest = *changes;

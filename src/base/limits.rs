@@ -104,10 +104,6 @@ pub const PARTS_REMEMBERED: usize = limit(2048, 16);
 pub const MEMORY_REMEMBERED: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Ranges of the program's memory that a device asks for at once.
 pub const MEMORY_ASKED: usize = limit(64, 2);
-/// Least bytes of a range of memory that a program watches.
-pub const WATCHED_MIN: u64 = 64 << 10;
-/// Most such ranges in a message.
-pub const WATCHED_PARTS: usize = limit(256, 4);
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.

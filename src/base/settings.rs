@@ -158,13 +158,6 @@ settings! {
             program's memory at once: the region fails (`error`), or a warning is printed and the byte stays as the \
             program has it (`warn`).",
     }
-    USM_CHANGES usm_changes: Changes, read by Program {
-        values: words(&[("compare", Changes::Compare), ("scan", Changes::Scan)]),
-        default: Value("compare"),
-        meaning: "Says how a device learns what the program has changed of memory that regions have used before: each region \
-            fetches it again, or compares digests (`compare`), or the program has Linux (6.7 or newer) note its writes \
-            (`scan`), so that unchanged memory is not fetched again.",
-    }
     START_TIMEOUT start_timeout: Duration, read by Program, Device {
         values: whole(1..=86_400, Duration::from_secs),
         default: Value("60"),
@@ -357,15 +350,6 @@ pub enum Unified {
     Auto,
     On,
     Off,
-}
-
-/// How a device learns what the program has changed in its memory, see `OMPTARGET_MPI_USM_CHANGES` in the table.
-#[allow(missing_docs, reason = "the table explains them")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Changes {
-    #[default]
-    Compare,
-    Scan,
 }
 
 /// Whether MPI accesses the memory of an accelerator, see `OMPTARGET_MPI_GPU_DIRECT` in the table.

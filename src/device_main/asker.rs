@@ -12,7 +12,7 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
 use crate::mpi::TAG_MEMORY;
-use crate::wire::command::{Ranges, SharedFile};
+use crate::wire::command::SharedFile;
 use crate::wire::reply::{self, Digests, Reply};
 use crate::wire::{BLOCK, memory_piece};
 use std::collections::VecDeque;
@@ -243,12 +243,6 @@ impl Asker<'_> {
             }
         }
         result.map(|()| others)
-    }
-
-    /// See [`super::home::Home::watch`].
-    pub fn watch(&self, ranges: &[Range<u64>]) {
-        let ranges = Ranges::encode(ranges);
-        self.send(|message| Reply::Watch { ranges: Ranges::of(&ranges) }.write(message));
     }
 
     fn send_piece(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) {

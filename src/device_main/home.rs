@@ -29,9 +29,6 @@ pub(crate) trait Home: Send + Sync {
     /// Sends a large range of changed memory as a whole, for the kernel of message `seq`. Returns the parts that the program
     /// has not taken over, because it needs their old bytes too.
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>>;
-
-    /// Asks the program to watch this memory.
-    fn watch(&self, ranges: &[Range<u64>]);
 }
 
 /// A range of the program's memory, and what this process has of it.

@@ -343,11 +343,6 @@ impl<B: Backend> Interpreter<B> {
             Some(Command::Load { image }) => return Ok(Step::Next(runner.load(me, work, image))),
             Some(Command::Move { image }) => return Ok(Step::Next(runner.relocate(me, work, image))),
             Some(Command::Unload { image }) => return Ok(Step::Next(runner.unload(me, work, image))),
-            Some(Command::Watched { number, unchanged, more }) => {
-                // Another thread may fetch memory, or send changes home.
-                self.parts.pool.long(me, || self.parts.backend.renew_watched(number, unchanged, more));
-                Ok(())
-            }
             Some(Command::Redirect { from, to }) => self.parts.backend.redirect(from, to),
             Some(command) => self.prepare(command, &mut w.reply)?,
         };

@@ -324,10 +324,6 @@ impl<B: Backend> Home for Server<B> {
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
         self.asker(&|| self.drive_only()).send_range(seq, at, new, old)
     }
-
-    fn watch(&self, ranges: &[Range<u64>]) {
-        self.asker(&|| self.drive_only()).watch(ranges)
-    }
 }
 
 impl<B: Backend> Serve for Server<B> {

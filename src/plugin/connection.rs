@@ -225,10 +225,6 @@ impl Connection {
                 self.ask(port, Request::Fetch { at, len, known: known.0.to_vec() });
             }
             Reply::Find { at } => self.ask(port, Request::Find { at }),
-            Reply::Watch { ranges } => {
-                self.ports[port].count_unasked();
-                self.unified.want(port, ranges.iter());
-            }
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
                 if let Err(e) = self.unified.take_over(&self.ports, &self.say(), (port, seq), changes) {

@@ -13,4 +13,3 @@ pub mod process;
 pub(crate) mod programs;
 pub(crate) mod shared_file;
 pub(crate) mod tcp_liveness;
-pub(crate) mod write_watch;

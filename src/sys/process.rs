@@ -119,17 +119,6 @@ impl Mappings {
         at >= range.end
     }
 
-    /// The mappings of private memory that reach into a range, if they can be written and are of no file.
-    pub(crate) fn own_memory(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let is_own = |line: &&[u8]| {
-            let mut words = line.split(|b| *b == b' ').skip(1);
-            let access = words.next().is_some_and(|access| access.starts_with(b"rw") && access.ends_with(b"p"));
-            access && words.nth(2) == Some(b"0")
-        };
-        let all = self.0.split(|b| *b == b'\n').filter(is_own).filter_map(addresses);
-        all.filter(|mapping| mapping.start < range.end && range.start < mapping.end)
-    }
-
     /// The parts of a range where nothing is mapped.
     pub(crate) fn free_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut free, mut at) = (Vec::new(), range.start);

@@ -128,10 +128,6 @@ wire_format! {
         Function { is_exported: bool, name: Bytes<'a> } = 28,
         /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
         Taken = 30,
-        /// Precedes each kernel if the program watches its memory: of what it has watched before for this device, only
-        /// `unchanged` is so since; it watches `more` from now on. The `number` counts these commands, which may overtake each
-        /// other.
-        Watched { number: u64, unchanged: Ranges<'a>, more: Ranges<'a> } = 37,
         /// The answer to any of these: there is no such thing, or regions may not use it.
         Refuse { why: Bytes<'a> } = 29,
     }

@@ -17,7 +17,7 @@ use crate::base::{Error, Result};
 use format::Field;
 
 /// Incremented with every change of a message's layout or meaning.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 
 pub(crate) use crate::base::limits::INLINE_MAX;
 pub use crate::base::limits::MESSAGE_MAX;

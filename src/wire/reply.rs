@@ -2,7 +2,7 @@
 //! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, and before it what regions print and
 //! change, what they need of the program, and what was recorded.
 
-use super::command::{Ranges, SharedFile};
+use super::command::SharedFile;
 use super::format::{Field, wire_format};
 use super::record::Records;
 use super::{BLOCK, MESSAGE_MAX, Reader};
@@ -36,9 +36,6 @@ wire_format! {
         ChangedAside { seq: u64, at: u64, len: u32, old: Digests<'a> } = 9,
         /// A region calls the program's function at this address: the host is to send its name.
         Find { at: u64 } = 7,
-        /// Regions have used this memory of the program more than once, and not changed it: the host may watch it, see
-        /// [`super::command::Command::Watched`].
-        Watch { ranges: Ranges<'a> } = 10,
     }
 }
 

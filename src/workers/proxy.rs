@@ -292,8 +292,7 @@ impl WorkerProxy {
             | Reply::Changed { .. }
             | Reply::ChangedThere { .. }
             | Reply::ChangedAside { .. }
-            | Reply::Find { .. }
-            | Reply::Watch { .. } => {
+            | Reply::Find { .. } => {
                 return Err(Error::new(format!("{} asks for the program's memory", self.name)));
             }
             Reply::Output { stream, bytes } => {

@@ -154,9 +154,6 @@ other_slot = releases.slot(llvm, other_prefix)
 if not stock and os.path.exists(other_device) and os.path.exists(other_slot) and shutil.which(
         "mpirun." + other_mpi):
     config.available_features.add("both-mpis")
-# Linux notes which pages were written.
-if not stock and tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 7):
-    config.available_features.add("scans")
 if shutil.which("valgrind"):
     config.available_features.add("valgrind")
 mpicc = shutil.which("mpicc." + mpi) or shutil.which("mpicc")
@@ -165,16 +162,12 @@ if mpicc:
 
 # lit starts tests in an almost empty environment; these are worth a run: OMP_NUM_THREADS=8,
 # devices that are worker processes, and such as are copied at every point of quiet
-# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload, OMPTARGET_MPI_USM_CHANGES=scan.
+# (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-passed_on = [
-    "OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL", "OMPTARGET_MPI_USM_CHANGES"]
+passed_on = ["OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"]
 for name in passed_on + (["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"] if gpu else []):
     if name in os.environ:
         config.environment[name] = os.environ[name]
-if os.environ.get("OMPTARGET_MPI_USM_CHANGES") == "scan":
-    config.available_features.add("scan")
-    config.unsupported = "scans" not in config.available_features
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 # Open MPI 5 does not start without HOME, and warns of a machine without a network.
 config.environment["HOME"] = os.environ.get("HOME", "/")

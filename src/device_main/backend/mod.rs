@@ -17,7 +17,7 @@ use super::pending_image::PendingImage;
 use crate::base::target::Target;
 use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
-use crate::wire::command::{Ranges, Shape, SharedFile};
+use crate::wire::command::{Shape, SharedFile};
 use crate::wire::record::Kind;
 use crate::wire::reply::Failure;
 use std::ops::Range;
@@ -148,10 +148,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Lets kernels use the program's memory, if this backend can do that.
     fn connect(&self, _home: Arc<dyn Home>) {}
-
-    /// Of the program's memory that it has watched, only this is unchanged; it watches `more` from now on. A higher number is
-    /// a later word.
-    fn renew_watched(&self, _number: u64, _unchanged: Ranges<'_>, _more: Ranges<'_>) {}
 
     /// From now on the device is traced.
     fn begin_trace(&self) {}

@@ -6,10 +6,8 @@ pub(super) mod allocations;
 mod functions;
 mod memory;
 mod merge;
-mod watch;
 
 pub(crate) use allocations::Allocations;
-pub(super) use watch::Looked;
 
 use super::address_map::Reservation;
 use super::libraries::loaded_libraries;
@@ -34,7 +32,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
-use watch::Watch;
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = limits::PAGE as usize;
@@ -81,14 +78,6 @@ fn find_directive() {
     if !is_known && (requires(process::EXECUTABLE.as_ref()) || loaded_libraries().values().any(|path| requires(path))) {
         note_directive();
     }
-}
-
-/// A file was found by which the program's memory may change without a trace.
-pub(super) fn warn_of_writer(file: &str) {
-    log::warning(format_args!(
-        "OMPTARGET_MPI_USM_CHANGES=scan has no effect any more: the program may change memory without a trace by way of \
-         {file}"
-    ));
 }
 
 /// Sends answers to devices.
@@ -202,8 +191,6 @@ pub(crate) struct Unified {
     requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
     pub(super) allocations: Allocations,
-    /// With `OMPTARGET_MPI_USM_CHANGES=scan`; an error where Linux can't watch memory.
-    watch: Option<std::result::Result<Watch, String>>,
 }
 
 impl Unified {
@@ -221,21 +208,7 @@ impl Unified {
         let requests = Mutex::new(requests);
         let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
         let warned = devices.iter().map(|_| AtomicU64::default()).collect();
-        let watch = (settings.usm_changes == settings::Changes::Scan)
-            .then(|| Watch::new(devices.len()).map_err(|e| e.to_string()));
-        Unified {
-            mode,
-            on_conflict,
-            warned,
-            obstacles,
-            stacks,
-            processes,
-            taken,
-            requests,
-            is_asked,
-            allocations,
-            watch,
-        }
+        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked, allocations }
     }
 
     /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
@@ -268,11 +241,6 @@ impl Unified {
         if !self.is_on() {
             return Ok(());
         }
-        if let Some(Err(why)) = &self.watch {
-            return Err(Error::new(format!(
-                "OMPTARGET_MPI_USM_CHANGES=scan needs Linux 6.7 or newer, and userfaultfd: {why}"
-            )));
-        }
         let Some(obstacle) = self.obstacles[device].clone().or_else(|| self.stacks[device].obstacle()) else {
             return Ok(());
         };
@@ -300,20 +268,6 @@ impl Unified {
     pub(super) fn ask(&self, port: usize, request: Request) {
         self.requests.lock().waiting.push_back((port, request));
         self.is_asked.store(true, Ordering::Release);
-    }
-
-    /// What a device has to learn with a kernel about the program's memory, if that is watched.
-    #[inline]
-    pub(super) fn look(&self, port: usize) -> Option<Looked> {
-        let watch = self.watch.as_ref().filter(|_| self.is_on() && self.obstacles[port].is_none())?;
-        watch.as_ref().ok().map(|watch| watch.look(port))
-    }
-
-    /// A device wants this memory watched.
-    pub(super) fn want(&self, port: usize, ranges: impl Iterator<Item = Range<u64>>) {
-        if let Some(Ok(watch)) = &self.watch {
-            watch.want(port, ranges);
-        }
     }
 
     #[inline]

@@ -3,8 +3,6 @@
 // program's word that it is the same. All of it is what the program has when the region begins, whoever has changed it.
 //
 // REQUIRES: hosts
-// Unchanged memory is not asked for again where the program has Linux note its writes.
-// UNSUPPORTED: scan
 //
 // RUN: %clang %s -o %t
 // RUN: %bare %hosts alpha,beta,gamma env LIBOMPTARGET_DEBUG=1 %launch --hosts beta,gamma %t 2> %t.err

@@ -3,8 +3,6 @@
 // trace. Nothing is said of regions that use none. Devices that can't read the program's memory themselves keep pages, and
 // have a row for these.
 //
-// Unchanged memory is not fetched again where the program has Linux note its writes.
-// UNSUPPORTED: scan
 // REQUIRES: plugin, reach
 // RUN: %clang %s -o %t
 // RUN: rm -f %t.json && env OMP_NUM_THREADS=4 OMPTARGET_MPI_STATS=1 OMPTARGET_MPI_TRACE=%t.json %run2 %t 2> %t.err

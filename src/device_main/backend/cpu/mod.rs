@@ -19,7 +19,7 @@ use crate::base::{Error, Result, name};
 use crate::device_main::crash_board::CrashBoard;
 use crate::device_main::home::{Function, Home};
 use crate::device_main::pending_image::PendingImage;
-use crate::wire::command::{Ranges, SharedFile};
+use crate::wire::command::SharedFile;
 use image::Image;
 use memory::Memory;
 use std::collections::BTreeMap;
@@ -110,10 +110,6 @@ impl Backend for Cpu {
     fn connect(&self, home: Arc<dyn Home>) {
         let images = self.images.clone();
         self.unified.connect(home, move |function| find_function(&images.read(), function));
-    }
-
-    fn renew_watched(&self, number: u64, unchanged: Ranges<'_>, more: Ranges<'_>) {
-        self.unified.renew_watched(number, &unchanged.iter().collect(), more.iter().collect());
     }
 
     fn begin_trace(&self) {

@@ -46,11 +46,6 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
         Command::Pages { at: n, same: n, more: n.is_multiple_of(2), bytes: Bytes(bytes) },
         Command::Function { is_exported: n.is_multiple_of(2), name: Bytes(bytes) },
         Command::Number { device: a },
-        Command::Watched {
-            number: n,
-            unchanged: Ranges::of(&bytes[..bytes.len() / 16 * 16]),
-            more: Ranges::of(&bytes[..bytes.len() / 32 * 16]),
-        },
         Command::Taken,
         Command::PagesAside { at: n, same: !n, more: n.is_multiple_of(2), len: a % MEMORY_PIECE as u32 + 1 },
         Command::Merged { at: n, others: !n },
@@ -73,7 +68,7 @@ proptest! {
             match c {
                 Command::Launch { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), false)),
                 Command::LaunchShaped { args, .. } => prop_assert_eq!(len, launch_len(args.iter().len(), true)),
-                Command::Obtain { .. } | Command::Watched { .. } => prop_assert!(len <= COMMAND_MAX + 2 * bytes.len()),
+                Command::Obtain { .. } => prop_assert!(len <= COMMAND_MAX + 2 * bytes.len()),
                 Command::Avoid { .. } => prop_assert!(len <= COMMAND_MAX + bytes.len()),
                 Command::Entry { name: Bytes(data), .. }
                 | Command::Address { name: Bytes(data), .. }

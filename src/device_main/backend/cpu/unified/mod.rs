@@ -17,10 +17,8 @@ mod source;
 mod store;
 mod streamed;
 mod together;
-mod watched;
 
 use crate::base::lock::{Mutex, order};
-use crate::base::ranges::Ranges;
 use crate::base::{Error, Result, clock};
 use crate::device_main::backend::Exchange;
 use crate::device_main::home::{Function, Home};
@@ -31,7 +29,6 @@ pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
 use record::Log;
 use running::{Held, Running};
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Why the last fault was not resolved.
@@ -82,15 +79,6 @@ impl Unified {
         self.home.get().ok_or(Error::Reported)
     }
 
-    /// The kernel that comes next finds this of the program's memory as it was fetched; the program watches `more` from now on.
-    /// A higher number is a later word.
-    pub fn renew_watched(&self, number: u64, unchanged: &Ranges, more: Ranges) {
-        // Otherwise nothing was fetched yet.
-        if let Some(pages) = &mut *self.pages.hold().memory {
-            pages.renew_watched(number, unchanged, more);
-        }
-    }
-
     /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
@@ -132,10 +120,7 @@ impl Unified {
         }
         // After an error too: what the program has not taken over is no memory of it.
         if is_last {
-            let wanted = held.empty(forget);
-            if !wanted.is_empty() {
-                home.watch(&wanted);
-            }
+            held.empty(forget);
         }
         sent.map(drop)
     }
@@ -160,7 +145,8 @@ impl Unified {
     }
 }
 
-/// Returns what the program should watch.
-fn forget(pages: &mut Option<Pages>) -> Vec<Range<u64>> {
-    pages.as_mut().map_or(Vec::new(), Pages::forget)
+fn forget(pages: &mut Option<Pages>) {
+    if let Some(pages) = pages {
+        pages.forget();
+    }
 }

@@ -13,7 +13,6 @@ use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
 use super::together::Together;
-use super::watched::Watched;
 use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::ranges::Ranges;
 use crate::base::{Error, Result};
@@ -45,7 +44,6 @@ pub(super) struct Pages {
     kept: Kept,
     ahead: Ahead,
     together: Together,
-    watched: Watched,
 }
 
 /// Bytes of the program's memory that a kernel waited for.
@@ -60,8 +58,8 @@ impl Pages {
     pub fn new(home: &dyn Home) -> Result<Pages> {
         let fetched = Store::new()?;
         let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, kept, ahead, together, watched) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together, watched })
+        let (mapped, kept, ahead, together) = Default::default();
+        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together })
     }
 
     /// Fetches the page of an address that a kernel uses, and others with it, unless it is there.
@@ -76,11 +74,10 @@ impl Pages {
         let (range, before) = self.ahead.around(page, self.source.is_near());
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
-        let wanted = self.mapped.gap(page, &range);
-        let wanted = match self.here(page) {
-            Some(here) => wanted.start.max(here.start)..wanted.end.min(here.end),
-            None => self.watched.current.gap(page, &wanted),
-        };
+        let mut wanted = self.mapped.gap(page, &range);
+        if let Some(here) = self.here(page) {
+            wanted = wanted.start.max(here.start)..wanted.end.min(here.end);
+        }
         let (got, mut amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
             Ok(got) if got.0.range.contains(&page) => got,
             // The program has nothing somewhere before the page.
@@ -95,14 +92,7 @@ impl Pages {
 
     /// What the store has around a page as the program has it, but is not mapped.
     fn here(&self, page: u64) -> Option<Range<u64>> {
-        self.together.ready.around(page).or_else(|| self.watched.current.around(page))
-    }
-
-    /// A kernel comes: of the watched memory only this is unchanged, and the program watches `more` from now on.
-    pub fn renew_watched(&mut self, number: u64, unchanged: &Ranges, mut more: Ranges) {
-        // The program may have changed it before it was watched.
-        self.mapped.iter().chain(self.together.ready.iter()).for_each(|range| more.remove(&range));
-        self.watched.renew(number, unchanged, &more);
+        self.together.ready.around(page)
     }
 
     /// Has in the store, as the program has it now, what the kernel has used when it ran last.
@@ -113,7 +103,7 @@ impl Pages {
         }
         let mut wanted: Ranges = self.together.begin(kernel, page).into_iter().collect();
         // These are the program's already.
-        self.mapped.iter().chain(self.watched.current.iter()).for_each(|range| wanted.remove(&range));
+        self.mapped.iter().for_each(|range| wanted.remove(&range));
         let ranges: Vec<_> = wanted.iter().collect();
         if ranges.is_empty() {
             return Ok(amount);
@@ -208,7 +198,6 @@ impl Pages {
     /// The program does not have these pages any more.
     fn drop_kept(&mut self, gone: &Range<u64>) {
         self.kept.remove(gone);
-        self.watched.change(gone);
         self.fetched.free(gone);
     }
 
@@ -226,9 +215,8 @@ impl Pages {
     }
 
     fn push_changes(&mut self, outgoing: &mut Outgoing<'_>, last: bool) -> Result<()> {
-        let (mut copy, all) = (Vec::new(), self.written()?);
-        all.iter().for_each(|written| self.watched.change(written));
-        for written in all {
+        let mut copy = Vec::new();
+        for written in self.written()? {
             let at = written.start;
             let old = self.fetched.view(&written, !self.source.is_near())?;
             // SAFETY: these pages are mapped. If others may write there, they are only copied.
@@ -327,7 +315,6 @@ impl Pages {
                     unsafe { mapping::unmap(gone.start, gone.end - gone.start) };
                     self.mapped.remove(&gone);
                     self.streamed.remove(&gone);
-                    self.watched.change(&gone);
                     if !self.source.is_near() {
                         self.drop_kept(&gone);
                     }
@@ -354,27 +341,23 @@ impl Pages {
         Ok(false)
     }
 
-    /// No kernel runs: what is here is not the program's memory any more, but may be kept. Returns what the program should
-    /// watch.
-    pub fn forget(&mut self) -> Vec<Range<u64>> {
+    /// No kernel runs: what is here is not the program's memory any more, but may be kept.
+    pub fn forget(&mut self) {
         self.streamed.clear();
         for range in self.mapped.iter() {
             // SAFETY: this object mapped what there is, and no kernel runs that could use it.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
-        let wanted = self.watched.end(&self.mapped);
         if self.source.is_near() {
-            self.fetched.trim(&self.watched.current);
+            self.fetched.trim();
         } else {
             self.forget_unused();
             self.together.end(&self.mapped);
             for range in self.kept.add(&self.mapped) {
-                self.watched.current.remove(&range);
                 self.fetched.free(&range);
             }
         }
         self.mapped.clear();
-        wanted
     }
 
     /// Forgets what was fetched early and no kernel has used, and frees it unless earlier regions have left it.
@@ -382,7 +365,7 @@ impl Pages {
         let mut unused = mem::take(&mut self.together.ready);
         self.mapped.iter().for_each(|range| unused.remove(&range));
         for range in unused.iter().collect::<Vec<_>>() {
-            self.kept.within(&range).chain(self.watched.current.within(&range)).for_each(|kept| unused.remove(&kept));
+            self.kept.within(&range).for_each(|kept| unused.remove(&kept));
         }
         unused.iter().for_each(|range| self.fetched.free(&range));
     }

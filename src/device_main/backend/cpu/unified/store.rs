@@ -75,13 +75,10 @@ impl Store {
         self.kept.insert(range.clone());
     }
 
-    /// No kernel uses the file now: frees its memory if that is much, but for what is `current`.
-    pub fn trim(&mut self, current: &Ranges) {
+    /// No kernel uses the file now: frees its memory if that is much.
+    pub fn trim(&mut self) {
         if self.kept.bytes() > MEMORY_KEPT {
-            let mut others = std::mem::take(&mut self.kept);
-            current.iter().for_each(|range| others.remove(&range));
-            others.iter().for_each(|range| self.free(&range));
-            current.iter().for_each(|range| self.kept.insert(range));
+            std::mem::take(&mut self.kept).iter().for_each(|range| self.free(&range));
         }
     }
 

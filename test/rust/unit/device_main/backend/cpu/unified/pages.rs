@@ -33,10 +33,6 @@ struct Program {
     takes_no_range: AtomicBool,
     /// Bytes that came with another old value than they have here.
     conflicts: Mutex<Vec<u64>>,
-    /// What it watches, as far as it was not changed since.
-    watched: Mutex<Ranges>,
-    /// What the device wants it to watch.
-    wanted: Mutex<Vec<Range<u64>>>,
 }
 
 impl Program {
@@ -46,20 +42,14 @@ impl Program {
         let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
         let pages = Mutex::new(vec![Some([0; PAGE as usize]); pages]);
         let (trips, fetched, sent, known, whole, takes_no_range, conflicts) = Default::default();
-        let (watched, wanted) = Default::default();
-        Program { base, pages, trips, fetched, sent, known, whole, takes_no_range, conflicts, watched, wanted }
+        Program { base, pages, trips, fetched, sent, known, whole, takes_no_range, conflicts }
     }
 
     fn change(&self, at: u64, change: impl FnOnce(&mut u8)) {
         let n = at - self.base;
         let mut pages = self.pages.lock();
         let byte = &mut pages[(n / PAGE) as usize].as_mut().expect("a mapped page")[(n % PAGE) as usize];
-        let before = *byte;
         change(byte);
-        if *byte != before {
-            let page = at & !(PAGE - 1);
-            self.watched.lock().remove(&(page..page + PAGE));
-        }
     }
 
     fn set(&self, at: u64, value: u8) {
@@ -164,10 +154,6 @@ impl Home for Program {
         Ok(others)
     }
 
-    fn watch(&self, ranges: &[Range<u64>]) {
-        *self.wanted.lock() = ranges.to_vec();
-    }
-
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
         let mut message = Vec::new();
         begin_changed(&mut message, seq);
@@ -193,21 +179,14 @@ struct Device<'a> {
     program: &'a Program,
     pages: Pages,
     kernel: u64,
-    /// How many kernels have come, or are on their way.
-    kernels: u64,
-    /// Words about watched memory that later ones overtake.
-    late: Vec<Word>,
 }
-
-/// What comes with a kernel: its number, what is unchanged, and what is watched from now on.
-type Word = (u64, Ranges, Ranges);
 
 impl<'a> Device<'a> {
     fn new(program: &'a Program) -> Device<'a> {
         let mut pages = Pages::new(program).unwrap();
         // Also in programs of few pages.
         pages.streamed.min = 16 * PAGE;
-        Device { program, pages, kernel: KERNEL, kernels: 0, late: Vec::new() }
+        Device { program, pages, kernel: KERNEL }
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
@@ -234,31 +213,7 @@ impl<'a> Device<'a> {
     /// The only kernel has ended.
     fn end(&mut self) {
         self.pages.send_changes(self.program, SEQ, true).unwrap();
-        self.program.watch(&self.pages.forget());
-    }
-
-    /// The program is about to send a kernel. It watches `more` from now on, and what it was asked to.
-    fn word(&mut self, more: impl Iterator<Item = Range<u64>>) -> Word {
-        let mut watched = self.program.watched.lock();
-        let unchanged = watched.iter().collect();
-        let more: Vec<_> = more.chain(mem::take(&mut *self.program.wanted.lock())).collect();
-        more.iter().for_each(|range| watched.insert(range.clone()));
-        self.kernels += 1;
-        (self.kernels, unchanged, more.into_iter().collect())
-    }
-
-    /// A kernel is sent, but others overtake it.
-    fn send_late(&mut self, more: impl Iterator<Item = Range<u64>>) {
-        let word = self.word(more);
-        self.late.push(word);
-    }
-
-    /// A kernel comes, then those that it has overtaken.
-    fn renew(&mut self, more: impl Iterator<Item = Range<u64>>) {
-        let word = self.word(more);
-        for (number, unchanged, more) in std::iter::once(word).chain(mem::take(&mut self.late)) {
-            self.pages.renew_watched(number, &unchanged, more);
-        }
+        self.pages.forget();
     }
 
     fn refresh(&mut self) -> Result<Amount> {
@@ -679,31 +634,6 @@ fn a_running_region_is_not_sent_again_what_it_has() {
 }
 
 #[test]
-fn watched_memory_is_not_asked_for_again() {
-    let program = Program::new(64);
-    let at = |page: u64| program.base + page * PAGE;
-    let mut device = Device::new(&program);
-    // A region that reads all but writes the last 16 pages; true if it has asked for anything of the others.
-    let mut asks = |written: u8| {
-        program.fetched();
-        device.renew(std::iter::empty());
-        (0..48).for_each(|page| assert_eq!(device.read(at(page)), program.get(at(page)), "page {page}"));
-        let asks = !program.fetched().is_empty();
-        (48..64).for_each(|page| device.write(at(page), written));
-        device.end();
-        asks
-    };
-    assert_eq!([1, 2, 3, 4, 5].map(&mut asks), [true, true, true, false, false]);
-    assert!(program.watched.lock().iter().eq(std::iter::once(at(0)..at(48))), "{:?}", program.watched.lock());
-    // Changed pages are asked for, the others still not.
-    program.set(at(20), 1);
-    assert!(asks(6));
-    assert_eq!(program.sent(), 64 + 1, "all once, then the changed page");
-    // Later they are watched again.
-    assert_eq!([7, 8, 9].map(asks), [true, true, false]);
-}
-
-#[test]
 fn a_program_that_sends_other_memory_is_refused() {
     /// Stands for memory at the right place that this device is said to have.
     const SAME: u64 = 1;
@@ -726,7 +656,6 @@ fn a_program_that_sends_other_memory_is_refused() {
             unreachable!("nothing has changed")
         }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
-        fn watch(&self, _: &[Range<u64>]) {}
         fn send_range(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<Vec<Range<u64>>> {
             unreachable!("nothing has changed")
         }
@@ -771,10 +700,6 @@ enum Step {
     Refresh,
     /// A kernel ends, another one begins.
     Forget,
-    /// The program watches these pages when the next kernel comes.
-    Watch(usize, usize),
-    /// A kernel is sent that others overtake.
-    SendLate,
 }
 
 const PAGES: usize = 40;
@@ -791,8 +716,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Send),
         1 => Just(Step::Refresh),
         2 => Just(Step::Forget),
-        3 => (0..PAGES, 1..PAGES).prop_map(|(page, n)| Step::Watch(page, n.min(PAGES - page))),
-        1 => Just(Step::SendLate),
     ]
 }
 
@@ -813,9 +736,6 @@ proptest! {
         // The program's bytes when the device last took them over.
         let mut known = written.clone();
         let mut theirs = written.clone();
-        // Nothing is watched in some cases.
-        let watches = steps.len() % 3 > 0;
-        let (mut more, mut is_early) = (Vec::new(), false);
         for step in steps {
             match step {
                 Step::Program(at, value) if is_there(at) && !is_mine(at) => {
@@ -855,15 +775,7 @@ proptest! {
                 }
                 Step::Read(at) => prop_assert!(device.touch(program.base + at as u64).is_err()),
                 Step::Send => device.send(),
-                Step::Watch(page, n) => {
-                    let start = program.base + page as u64 * PAGE;
-                    more.push(start..start + n as u64 * PAGE);
-                }
-                Step::SendLate if watches => device.send_late(more.drain(..)),
                 Step::Refresh => {
-                    if watches {
-                        device.renew(more.drain(..));
-                    }
                     device.refresh().unwrap();
                     known.clone_from(&theirs);
                     for mapped in device.pages.mapped.iter() {
@@ -877,18 +789,10 @@ proptest! {
                     }
                 }
                 Step::Forget => {
-                    // The next kernel may come before this one has ended.
-                    is_early = !is_early;
-                    if watches && is_early {
-                        device.renew(more.drain(..));
-                    }
                     device.end();
-                    if watches && !is_early {
-                        device.renew(more.drain(..));
-                    }
                     known.clone_from(&theirs);
                 }
-                Step::Program(..) | Step::Write(..) | Step::SendLate => {}
+                Step::Program(..) | Step::Write(..) => {}
             }
         }
         device.send();
