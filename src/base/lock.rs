@@ -64,8 +64,8 @@ pub mod order {
 
     /// Messages of a device that nobody waits for (the program's side).
     pub const UNAWAITED: u8 = 21;
-    /// What devices have changed in the program's memory (the program's side).
-    pub const TAKEN: u8 = 21;
+    /// Held while the changes of one device are stored in the program's memory (the program's side).
+    pub const MERGE: u8 = 21;
     /// Unanswered messages of a device (the program's side).
     pub const FLIGHT: u8 = 22;
     /// The order of messages (a device's side).

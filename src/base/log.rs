@@ -56,12 +56,7 @@ pub fn error_text(text: impl fmt::Display) -> String {
 
 /// Prints what the user should know although nothing failed.
 pub fn warning(text: impl fmt::Display) {
-    line("", format_args!("{}", warning_text(text)));
-}
-
-/// The line that [`warning`] prints.
-pub fn warning_text(text: impl fmt::Display) -> String {
-    format!("omptarget-mpi: warning: {}", Plain(text))
+    line("", format_args!("omptarget-mpi: warning: {}", Plain(text)));
 }
 
 /// Escapes control characters: the text stays one line, and does not control the terminal.

@@ -151,13 +151,6 @@ settings! {
         meaning: "Says whether regions may use the program's memory by its own addresses: `on`, `off`, or (`auto`) if the \
             program has `requires unified_shared_memory`, or has allocated shared memory.",
     }
-    USM_CONFLICT usm_conflict: Conflict, read by Program {
-        values: words(&[("error", Conflict::Error), ("warn", Conflict::Warn)]),
-        default: Value("error"),
-        meaning: "Says what happens if a region and the program, or regions of two devices, change the same byte of the \
-            program's memory at once: the region fails (`error`), or a warning is printed and the byte stays as the \
-            program has it (`warn`).",
-    }
     START_TIMEOUT start_timeout: Duration, read by Program, Device {
         values: whole(1..=86_400, Duration::from_secs),
         default: Value("60"),
@@ -360,15 +353,6 @@ pub enum GpuDirect {
     Auto,
     On,
     Off,
-}
-
-/// What happens if two sides change a byte of the program's memory, see `OMPTARGET_MPI_USM_CONFLICT` in the table.
-#[allow(missing_docs, reason = "the table explains them")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Conflict {
-    #[default]
-    Error,
-    Warn,
 }
 
 /// What executes regions, see `OMPTARGET_MPI_BACKEND` in the table.

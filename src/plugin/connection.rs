@@ -227,7 +227,7 @@ impl Connection {
             Reply::Find { at } => self.ask(port, Request::Find { at }),
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(&self.ports, &self.say(), (port, seq), changes) {
+                if let Err(e) = self.unified.take_over(port, changes) {
                     diagnose::fail_kernel(&self.ports, (port, seq), &e);
                 }
             }
@@ -262,11 +262,6 @@ impl Connection {
 
     fn memory_of(&self, port: usize) -> Peer {
         Peer { rank: self.ports[port].rank, tag: TAG_MEMORY }
-    }
-
-    /// Prints a line about a device, behind the device's own output.
-    fn say(&self) -> impl Fn(usize, &str) {
-        |device, line| self.console.say(device, line)
     }
 
     /// A device asks for something. The thread that drives answers once it holds no lock.
@@ -367,7 +362,7 @@ impl Connection {
     #[inline]
     pub(crate) fn write_output(&self) {
         if self.unified.is_asked() {
-            self.unified.answer(&self.ports, self, &self.say());
+            self.unified.answer(&self.ports, self);
         }
         if self.console.is_waiting() {
             self.write_output_now();

@@ -39,12 +39,6 @@ pub(crate) fn fail_kernel(ports: &Ports, (port, seq): (usize, u64), e: &Error) {
     ports.fail(port, seq, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
 }
 
-/// The kernel of a message that is not answered, with a space behind it; empty if there is none.
-pub(crate) fn kernel_of(ports: &Ports, (port, seq): (usize, u64)) -> String {
-    let kernel = ports[port].flight.lock().unanswered(seq).map(|sent| sent.awaited.kernel);
-    kernel.map_or(String::new(), |kernel| format!("kernel {} ", ports[port].kernel_name(kernel)))
-}
-
 /// Describes what is at an address that a kernel of a device could not use, if that is a device's.
 fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> Option<String> {
     // With a limit: this thread may hold the lock already.

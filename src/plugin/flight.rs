@@ -6,7 +6,6 @@
 //! is complete, and removed, when all of them are over, even if older messages are still open.
 
 use super::batch::{Awaited, Target};
-use super::epoch;
 use super::queue::Queue;
 use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
@@ -19,8 +18,6 @@ pub(crate) struct Sent {
     pub(super) awaited: Awaited,
     /// The message that this one is a part of: its port and number.
     pub(crate) part_of: Option<(usize, u64)>,
-    /// The epoch in which it was sent.
-    epoch: u64,
     answered: bool,
     /// Parts that are not over.
     parts: u32,
@@ -47,8 +44,7 @@ impl Flight {
         let seq = self.next;
         self.next += 1;
         let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
-        let epoch = epoch::now();
-        self.sent.push_back(Sent { seq, queue, awaited, part_of, epoch, answered: false, parts });
+        self.sent.push_back(Sent { seq, queue, awaited, part_of, answered: false, parts });
         seq
     }
 
@@ -64,11 +60,6 @@ impl Flight {
     #[inline]
     pub(crate) fn unanswered(&self, seq: u64) -> Option<&Sent> {
         self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
-    }
-
-    /// The epoch in which the oldest message was sent that is not complete.
-    pub(super) fn oldest_epoch(&self) -> Option<u64> {
-        self.sent.front().map(|sent| sent.epoch)
     }
 
     /// Marks a message as answered. Returns the message if it is complete.

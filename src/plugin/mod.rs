@@ -13,7 +13,6 @@ mod diagnose;
 pub(crate) mod distribute;
 pub(crate) mod ending;
 pub(crate) mod engine;
-mod epoch;
 mod flight;
 mod heartbeat;
 pub(crate) mod image;

@@ -47,18 +47,13 @@ pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
 }
 
 /// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all others as they are.
-/// Conflicts stay as they are too; the first one is returned. A byte that has the new value already is a conflict if
-/// `is_others` is true of its address: another device has written it.
+/// Conflicts stay as they are too; the first one is returned. A byte that has the new value already is none:
+/// several devices may store the same flag.
 ///
 /// # Safety
 /// The pages of `to[..new.len()]` can be read and written. Other threads access them by atomic or plain accesses of the
 /// processor, never by references.
-pub(super) unsafe fn merge(
-    to: *mut u8,
-    new: &[u8],
-    old: &[u8],
-    is_others: &dyn Fn(u64) -> bool,
-) -> std::result::Result<(), Conflict> {
+pub(super) unsafe fn merge(to: *mut u8, new: &[u8], old: &[u8]) -> std::result::Result<(), Conflict> {
     // What lies before the first whole word, the whole words, and the rest.
     let lead = to.align_offset(WORD).min(new.len());
     let (head, new) = new.split_at(lead);
@@ -69,9 +64,9 @@ pub(super) unsafe fn merge(
     // SAFETY: all of these words are aligned, and in pages of the range.
     unsafe {
         let place = to as usize % WORD;
-        let merged = merge_part(to.wrapping_sub(place).cast(), place, head, old_head, is_others);
-        let merged = merged.and(merge_words(first, words, old_words, is_others));
-        merged.and(merge_part(first.wrapping_add(words.len()), 0, tail, old_tail, is_others))
+        let merged = merge_part(to.wrapping_sub(place).cast(), place, head, old_head);
+        let merged = merged.and(merge_words(first, words, old_words));
+        merged.and(merge_part(first.wrapping_add(words.len()), 0, tail, old_tail))
     }
 }
 
@@ -83,7 +78,6 @@ unsafe fn merge_words(
     first: *const AtomicU64,
     new: &[[u8; WORD]],
     old: &[[u8; WORD]],
-    is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
     let (mut at, mut merged) = (0, Ok(()));
     while at < new.len() {
@@ -100,7 +94,7 @@ unsafe fn merge_words(
         {
             // SAFETY: the caller's promise.
             let word = unsafe { &*first.wrapping_add(at) };
-            merged = merged.and(merge_word(word, u64::from_ne_bytes(*new), u64::from_ne_bytes(*old), is_others));
+            merged = merged.and(merge_word(word, u64::from_ne_bytes(*new), u64::from_ne_bytes(*old)));
         }
         at += 1;
     }
@@ -205,7 +199,6 @@ unsafe fn merge_part(
     place: usize,
     new: &[u8],
     old: &[u8],
-    is_others: &dyn Fn(u64) -> bool,
 ) -> std::result::Result<(), Conflict> {
     if new == old {
         return Ok(());
@@ -216,22 +209,17 @@ unsafe fn merge_part(
         u64::from_ne_bytes(bytes)
     };
     // SAFETY: the caller's promise.
-    merge_word(unsafe { &*word }, whole(new), whole(old), is_others)
+    merge_word(unsafe { &*word }, whole(new), whole(old))
 }
 
 #[inline]
-fn merge_word(
-    word: &AtomicU64,
-    new: u64,
-    old: u64,
-    is_others: &dyn Fn(u64) -> bool,
-) -> std::result::Result<(), Conflict> {
+fn merge_word(word: &AtomicU64, new: u64, old: u64) -> std::result::Result<(), Conflict> {
     let mut changed = nonzero_bytes(new ^ old);
     let mut conflict = None;
     let mut here = word.load(Ordering::Relaxed);
     loop {
         if (here ^ old) & changed != 0 {
-            let (bytes, first) = conflicts(std::ptr::from_ref(word) as u64, (here, new, old), is_others);
+            let (bytes, first) = conflicts(std::ptr::from_ref(word) as u64, (here, new, old));
             changed &= !bytes;
             conflict = conflict.or(first);
         }
@@ -250,12 +238,12 @@ fn merge_word(
 /// The bytes of the word at an address, `here`, that can't be replaced because something else has changed them, as a
 /// mask, and the first of them.
 #[cold]
-fn conflicts(at: u64, (here, new, old): (u64, u64, u64), is_others: &dyn Fn(u64) -> bool) -> (u64, Option<Conflict>) {
+fn conflicts(at: u64, (here, new, old): (u64, u64, u64)) -> (u64, Option<Conflict>) {
     let words = [here, new, old].map(u64::to_ne_bytes);
     let (mut mask, mut first) = ([0; WORD], None);
     for (i, at) in (at..).enumerate().take(WORD) {
         let [here, new, old] = words.map(|word| word[i]);
-        if new != old && here != old && (here != new || is_others(at)) {
+        if new != old && here != old && here != new {
             mask[i] = 0xff;
             first = first.or(Some(Conflict { at, new, old, here }));
         }

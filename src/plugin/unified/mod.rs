@@ -10,33 +10,30 @@ mod merge;
 pub(crate) use allocations::Allocations;
 
 use super::address_map::Reservation;
+use super::diagnose;
 use super::libraries::loaded_libraries;
-use super::port::{Port, Ports};
-use super::{diagnose, epoch};
+use super::port::Ports;
 use crate::base::limits::{self, MEMORY_PIECE};
-use crate::base::lock::{Guard, Mutex, order};
+use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
-use crate::base::{Error, Result, elf, log};
+use crate::base::{Error, Result, elf};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{crew, layout, node, shared_file};
 use crate::wire::command::{Command, SharedFile};
 use crate::wire::hello::Hello;
 use crate::wire::reply::{Changes, Digests, Known};
 use crate::wire::{BLOCK, Bytes};
-use merge::Conflict;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128;
 
 const PAGE: usize = limits::PAGE as usize;
-/// With this many entries, those are dropped that no kernel needs any more.
-const MANY_TAKEN: usize = 4096;
 
 /// The program requires unified shared memory, or has allocated shared memory.
 static REQUIRED: AtomicBool = AtomicBool::new(false);
@@ -88,16 +85,6 @@ pub(super) trait Post {
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
     /// Bytes of such a piece, if they can be sent.
     fn piece_len(&self) -> Option<usize>;
-}
-
-/// Prints a line about a device, once no lock is held.
-type Say<'a> = &'a dyn Fn(usize, &str);
-
-/// Memory that a kernel of a device has changed.
-struct Taken {
-    range: Range<u64>,
-    port: usize,
-    epoch: u64,
 }
 
 /// True after [`require`].
@@ -177,17 +164,14 @@ impl Requests {
 
 pub(crate) struct Unified {
     mode: settings::Unified,
-    on_conflict: settings::Conflict,
-    /// By device, the last message of which a conflict was printed.
-    warned: Vec<AtomicU64>,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
     /// By device, where its first stack is.
     stacks: Vec<FirstStack>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
-    /// What was taken over while kernels of other devices ran.
-    taken: Mutex<Vec<Taken>, { order::TAKEN }>,
+    /// One device's changes at a time: where two have changed a byte, the second one finds what the first one has stored.
+    merging: Mutex<(), { order::MERGE }>,
     requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
     pub(super) allocations: Allocations,
@@ -203,12 +187,11 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (taken, is_asked, allocations) = Default::default();
+        let (merging, is_asked, allocations) = Default::default();
         let requests = Requests { waiting: VecDeque::new(), are_answered: vec![false; devices.len()] };
         let requests = Mutex::new(requests);
-        let (mode, on_conflict) = (settings.unified, settings.usm_conflict);
-        let warned = devices.iter().map(|_| AtomicU64::default()).collect();
-        Unified { mode, on_conflict, warned, obstacles, stacks, processes, taken, requests, is_asked, allocations }
+        let mode = settings.unified;
+        Unified { mode, obstacles, stacks, processes, merging, requests, is_asked, allocations }
     }
 
     /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
@@ -277,7 +260,7 @@ impl Unified {
 
     /// Answers what devices have asked for.
     #[cold]
-    pub(super) fn answer(&self, ports: &Ports, post: &dyn Post, say: Say<'_>) {
+    pub(super) fn answer(&self, ports: &Ports, post: &dyn Post) {
         self.is_asked.store(false, Ordering::Release);
         loop {
             // If there are others, the threads that answer these devices take them next.
@@ -288,12 +271,12 @@ impl Unified {
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].alive()?;
-                    self.take_over_from((ports, say), (port, seq), at..at.saturating_add(len), new, old)?;
+                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
                     post.command(port, Command::Taken)
                 }
                 Request::Merge { seq, at, new, old } => {
                     ports[port].alive()?;
-                    let others = self.merge_known((ports, say), (port, seq), (at, &new?), Digests(&old));
+                    let others = self.merge_known(ports, (port, seq), (at, &new?), Digests(&old));
                     post.command(port, Command::Merged { at, others })
                 }
                 Request::Find { at } => {
@@ -311,84 +294,23 @@ impl Unified {
     }
 
     /// Takes over what a kernel of a device has changed.
-    pub(super) fn take_over(
-        &self,
-        ports: &Ports,
-        say: Say<'_>,
-        (port, seq): (usize, u64),
-        mut changes: Changes<'_>,
-    ) -> Result<()> {
+    pub(super) fn take_over(&self, port: usize, mut changes: Changes<'_>) -> Result<()> {
         self.check(port)?;
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
-            result = result.and(self.take_over_range((ports, say), (port, seq), (at, new, old)));
+            result = result.and(self.take_over_range(at, new, old));
         }
         result
     }
 
-    fn take_over_range(
-        &self,
-        (ports, say): (&Ports, Say<'_>),
-        (port, seq): (usize, u64),
-        (at, new, old): (u64, &[u8], &[u8]),
-    ) -> Result<()> {
-        let range = at..at.saturating_add(new.len() as u64);
-        let mut taking = self.take(ports, port, &range);
-        let merged = take_over(at, new, old, &taking.others);
-        taking.note(range);
-        drop(taking);
-        self.settle((ports, say), (port, seq), merged)
-    }
-
-    /// Begins to take over what a kernel of a device has changed in a range. Others wait meanwhile.
-    fn take<'a>(&'a self, ports: &'a Ports, port: usize, range: &Range<u64>) -> Taking<'a> {
-        // What a kernel reports may be what another one has written that runs beside it.
-        let oldest = |port: &Port| port.flight.lock().oldest_epoch();
-        let since = oldest(&ports[port]).unwrap_or(0);
-        let mut taken = self.taken.lock();
-        if !others_run(ports, port) || taken.len() >= MANY_TAKEN {
-            let needed = ports.iter().filter_map(oldest).min().unwrap_or(0);
-            taken.retain(|taken| taken.epoch >= needed);
-        }
-        let is_other = |taken: &&Taken| taken.port != port && taken.epoch >= since && overlap(&taken.range, range);
-        let others = taken.iter().filter(is_other).map(|taken| taken.range.clone()).collect();
-        Taking { others, taken, ports, port }
-    }
-
-    /// Some memory was taken over: fails if that was not possible, or not for all bytes.
-    fn settle(&self, (ports, say): (&Ports, Say<'_>), message: (usize, u64), (result, conflict): Merged) -> Result<()> {
-        conflict.map_or(Ok(()), |conflict| self.resolve(conflict, (ports, say), message)).and(result)
-    }
-
-    /// A kernel could not change a byte: fails, or warns once for each message. Other bytes were changed.
-    #[cold]
-    fn resolve(&self, conflict: Conflict, (ports, say): (&Ports, Say<'_>), message: (usize, u64)) -> Result<()> {
-        if self.on_conflict == settings::Conflict::Error {
-            return Err(Error::new(conflict.to_string()));
-        }
-        let (port, seq) = message;
-        if self.warned[port].swap(seq, Ordering::Relaxed) != seq {
-            let kernel = diagnose::kernel_of(ports, message);
-            say(
-                port,
-                &log::warning_text(format_args!(
-                    "{kernel}on {}: {conflict}; the program's value is kept (OMPTARGET_MPI_USM_CONFLICT=warn)",
-                    ports[port].name
-                )),
-            );
-        }
-        Ok(())
+    fn take_over_range(&self, at: u64, new: &[u8], old: &[u8]) -> Result<()> {
+        let _merging = self.merging.lock();
+        take_over(at, new, old)
     }
 
     /// The same for new bytes in blocks, where this process still has the old ones: `old` has their digests. Returns the other
     /// blocks, as bits.
-    fn merge_known(
-        &self,
-        (ports, say): (&Ports, Say<'_>),
-        (port, seq): (usize, u64),
-        (at, new): (u64, &[u8]),
-        old: Digests<'_>,
-    ) -> u64 {
+    fn merge_known(&self, ports: &Ports, (port, seq): (usize, u64), (at, new): (u64, &[u8]), old: Digests<'_>) -> u64 {
         // Longer pieces are refused as messages (`Digests::fit`).
         const { assert!(MEMORY_PIECE.div_ceil(BLOCK) <= u64::BITS as usize) };
         let (mut here, mut others) = (vec![0; BLOCK], 0);
@@ -399,7 +321,7 @@ impl Unified {
             let here = &here[..new.len()];
             if n != here.len() as isize || xxh3_128(here) != old {
                 others |= 1 << i;
-            } else if let Err(e) = self.take_over_range((ports, say), (port, seq), (at, new, here)) {
+            } else if let Err(e) = self.take_over_range(at, new, here) {
                 diagnose::fail_kernel(ports, (port, seq), &e);
             }
         }
@@ -410,7 +332,7 @@ impl Unified {
     /// if they can't be read.
     fn take_over_from(
         &self,
-        (ports, say): (&Ports, Say<'_>),
+        ports: &Ports,
         (port, seq): (usize, u64),
         range: Range<u64>,
         new: u64,
@@ -430,12 +352,11 @@ impl Unified {
             }
             let step = at..range.end.min(at.saturating_add(STEP as u64));
             let new = (process, new.wrapping_add(at - range.start));
-            let mut taking = self.take(ports, port, &step);
-            let merged = merge_pieces(step.clone(), new, before_file.clone(), std::mem::take(&mut taking.others));
-            taking.note(step);
-            drop(taking);
+            let merging = self.merging.lock();
+            let merged = merge_pieces(step, new, before_file.clone());
+            drop(merging);
             for merged in merged {
-                if let Err(e) = self.settle((ports, say), (port, seq), merged.ok_or(Error::Reported)?) {
+                if let Err(e) = merged.ok_or(Error::Reported)? {
                     diagnose::fail_kernel(ports, (port, seq), &e);
                 }
             }
@@ -450,8 +371,7 @@ fn merge_pieces(
     Range { start, end }: Range<u64>,
     (process, new): (i32, u64),
     old: Arc<File>,
-    others: Vec<Range<u64>>,
-) -> Vec<Option<Merged>> {
+) -> Vec<Option<Result<()>>> {
     const PIECE: usize = 256 << 10;
     crew::share(((end - start) as usize).div_ceil(PIECE), move |buffer, i| {
         let offset = (i * PIECE) as u64;
@@ -461,7 +381,7 @@ fn merge_pieces(
         // SAFETY: the buffer is that long.
         let n = unsafe { process::read_memory(process, new.wrapping_add(offset), theirs.as_mut_ptr(), len) };
         let is_read = n == len as isize && old.read_exact_at(&mut before[..len], at).is_ok();
-        is_read.then(|| take_over(at, &theirs[..len], &before[..len], &others))
+        is_read.then(|| take_over(at, &theirs[..len], &before[..len]))
     })
 }
 
@@ -470,36 +390,14 @@ fn others_run(ports: &Ports, port: usize) -> bool {
     ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0)
 }
 
-/// Taking over what a kernel of a device has changed.
-struct Taking<'a> {
-    /// What kernels of other devices have changed there meanwhile.
-    others: Vec<Range<u64>>,
-    taken: Guard<'a, Vec<Taken>, { order::TAKEN }>,
-    ports: &'a Ports,
-    port: usize,
-}
-
-impl Taking<'_> {
-    /// This memory was taken over.
-    fn note(&mut self, range: Range<u64>) {
-        // Also for kernels that have begun meanwhile: they may have read the bytes before.
-        if others_run(self.ports, self.port) {
-            self.taken.push(Taken { range, port: self.port, epoch: epoch::end() });
-        }
-    }
-}
-
-/// Whether memory was taken over, but for a byte that could not be changed.
-type Merged = (Result<()>, Option<Conflict>);
-
-/// Takes over a change of the program's memory. Kernels of other devices have changed `others` too.
-fn take_over(at: u64, new: &[u8], old: &[u8], others: &[Range<u64>]) -> Merged {
+/// Takes over a change of the program's memory. Fails if that was not possible, or not for all bytes; others have their new
+/// values then.
+fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
     let end_of = |start: usize| if start == 0 { first.min(new.len()) } else { (start + PAGE).min(new.len()) };
-    let is_others = |at: u64| others.iter().any(|range| range.contains(&at));
     let (mut start, mut end) = (0, 0);
-    let (mut result, mut conflict) = (Ok(()), None);
+    let mut result = Ok(());
     while start < new.len() {
         while end < new.len() && new[end..end_of(end)] != old[end..end_of(end)] {
             end = end_of(end);
@@ -508,16 +406,13 @@ fn take_over(at: u64, new: &[u8], old: &[u8], others: &[Range<u64>]) -> Merged {
             let (at, new, old) = (at + start as u64, &new[start..end], &old[start..end]);
             // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
             // part.
-            let merge = |()| unsafe { merge::merge(at as *mut u8, new, old, &is_others) };
-            match merge::check_writable(at, new.len()).map(merge) {
-                Ok(merged) => conflict = conflict.or(merged.err()),
-                Err(e) => result = result.and(Err(e)),
-            }
+            let merge = |()| unsafe { merge::merge(at as *mut u8, new, old) }.map_err(|e| Error::new(e.to_string()));
+            result = result.and(merge::check_writable(at, new.len()).and_then(merge));
         }
         start = if end < new.len() { end_of(end) } else { end };
         end = start;
     }
-    (result, conflict)
+    result
 }
 
 /// Why regions of a device can't use the program's memory, if so.

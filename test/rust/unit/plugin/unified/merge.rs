@@ -15,7 +15,7 @@ struct Aligned([u8; LEN]);
 fn merge_at(memory: &mut Aligned, at: usize, new: &[u8], old: &[u8]) -> std::result::Result<(), Conflict> {
     assert!(at + new.len() <= memory.0.len() && new.len() == old.len());
     // SAFETY: it is this memory, which nothing else uses now.
-    unsafe { merge(memory.0.as_mut_ptr().add(at), new, old, &|_| false) }
+    unsafe { merge(memory.0.as_mut_ptr().add(at), new, old) }
 }
 
 #[test]
@@ -143,24 +143,17 @@ fn words_of_lines_are_never_torn() {
 fn a_value_that_is_there_already_is_no_conflict() {
     let mut memory = Aligned([0; LEN]);
     memory.0[9] = 5;
-    assert_eq!(merge_at(&mut memory, 8, &[4, 5, 6], &[0; 3]), Ok(()));
-    assert_eq!(memory.0[7..12], [0, 4, 5, 6, 0]);
-}
-
-#[test]
-fn a_value_that_another_device_has_stored_is_a_conflict() {
-    let mut memory = Aligned([0; LEN]);
-    memory.0[9] = 5;
+    // The second time for another device.
+    for _ in 0..2 {
+        assert_eq!(merge_at(&mut memory, 8, &[4, 5, 6], &[0; 3]), Ok(()));
+        assert_eq!(memory.0[7..12], [0, 4, 5, 6, 0]);
+    }
+    // Also in a line that another byte keeps from being replaced as a whole.
+    let mut memory = Aligned([1; LEN]);
+    memory.0[100] = 3;
     let base = memory.0.as_ptr() as u64;
-    let mut merge_with = |others: u64, new: &[u8; 3]| {
-        // SAFETY: it is this memory, which nothing else uses now.
-        unsafe { merge(memory.0.as_mut_ptr().add(8), new, &[0; 3], &|at| at == base + others) }
-    };
-    assert_eq!(merge_with(9, &[4, 5, 6]), Err(Conflict { at: base + 9, new: 5, old: 0, here: 5 }));
-    // What a region has not changed may be another one's, as may be what no other has changed either.
-    assert_eq!(merge_with(9, &[4, 0, 6]), Ok(()));
-    assert_eq!(merge_with(11, &[4, 5, 6]), Ok(()));
-    assert_eq!(memory.0[7..12], [0, 4, 5, 6, 0]);
+    let conflict = merge_at(&mut memory, 0, &[1; LEN], &[0; LEN]).unwrap_err();
+    assert_eq!(conflict, Conflict { at: base + 100, new: 1, old: 0, here: 3 });
 }
 
 proptest! {
@@ -255,7 +248,7 @@ proptest! {
                             new[i] = round as u8 + 1;
                         }
                         // SAFETY: these bytes, which live longer than this thread and are only accessed as atomics.
-                        unsafe { merge((bytes + start) as *mut u8, &new[start..end], &known[start..end], &|_| false) }
+                        unsafe { merge((bytes + start) as *mut u8, &new[start..end], &known[start..end]) }
                             .expect("nobody else writes these bytes");
                         known = new;
                     }
@@ -294,7 +287,7 @@ proptest! {
             for two in values.windows(2) {
                 let at = (&raw const word).cast_mut().cast::<u8>();
                 // SAFETY: this word, which is only accessed as an atomic.
-                unsafe { merge(at, &two[1].to_ne_bytes(), &two[0].to_ne_bytes(), &|_| false) }.expect("nobody else writes it");
+                unsafe { merge(at, &two[1].to_ne_bytes(), &two[0].to_ne_bytes()) }.expect("nobody else writes it");
             }
             reader.join().unwrap();
         });
