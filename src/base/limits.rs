@@ -104,6 +104,9 @@ pub const PARTS_REMEMBERED: usize = limit(2048, 16);
 pub const MEMORY_REMEMBERED: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Ranges of the program's memory that a device asks for at once.
 pub const MEMORY_ASKED: usize = limit(64, 2);
+/// Events of a trace that the program keeps of each device, and each device of itself, about 50 bytes each; further ones
+/// are counted.
+pub const TRACE_EVENTS: u64 = limit(1 << 20, 3 << 10) as u64;
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.

@@ -214,12 +214,6 @@ settings! {
             A relative name counts from the directory in which the program was started, \
             and `%p` in the name stands for the process id.",
     }
-    TRACE_EVENTS trace_events: u64, read by Program {
-        values: whole(1..=1 << 30, |n| n),
-        default: Value("1M"),
-        meaning: "Limits the events, of about 50 bytes, that the program keeps of each device, and each device of \
-            itself. Further events are dropped with a warning.",
-    }
 }
 
 type Parse<T> = dyn Fn(&OsStr) -> Option<T>;

@@ -5,6 +5,7 @@
 //! and at the end every list, moves to that of the device.
 
 use crate::base::clock;
+use crate::base::limits::TRACE_EVENTS;
 use crate::base::settings::Settings;
 use crate::wire::record::Sum;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub(crate) struct Tracing {
 impl Tracing {
     pub(crate) fn of(settings: &Settings) -> Tracing {
         let trace = settings.trace.is_some();
-        Tracing { on: settings.stats || trace, trace, events: if trace { settings.trace_events } else { 0 } }
+        Tracing { on: settings.stats || trace, trace, events: if trace { TRACE_EVENTS } else { 0 } }
     }
 
     /// The time in ticks; 0 without a trace.

@@ -141,8 +141,7 @@ impl Trace {
                 let dropped = view.seen.dropped();
                 if dropped > 0 {
                     log::warning(format_args!(
-                        "the trace lacks {dropped} events of {}: the device and the program keep {} each \
-                         (OMPTARGET_MPI_TRACE_EVENTS sets how many)",
+                        "the trace lacks {dropped} events of {}: the device and the program keep {} each, the first ones",
                         view.device.name(),
                         self.tracing.events
                     ));

@@ -49,7 +49,7 @@ fn read(name: &str, value: &str) -> Result<Settings> {
 #[test]
 fn what_is_not_set_has_its_default() {
     let s = Settings::default();
-    assert_eq!((s.bind, s.fragment, s.journal, s.trace_events), (Bind::Share, 16 << 20, 256 << 20, 1 << 20));
+    assert_eq!((s.bind, s.fragment, s.journal), (Bind::Share, 16 << 20, 256 << 20));
     assert_eq!((s.start_timeout, s.heartbeat), (Duration::from_secs(60), Duration::from_secs(5)));
     assert_eq!((s.devices, s.devices_per_rank, s.spares, s.hosts), (None, 1, 0, None));
     assert_eq!((s.memory, s.kernel_timeout, s.stats, s.trace), (None, None, false, None));
@@ -70,7 +70,6 @@ fn values_are_read() {
         ("GPU_DIRECT", "on", Settings { gpu_direct: GpuDirect::On, ..of() }),
         ("TRACE", "a b", Settings { trace: Some("a b".into()), ..of() }),
         ("TRACE", "", of()),
-        ("TRACE_EVENTS", "2k", Settings { trace_events: 2048, ..of() }),
     ] {
         assert_eq!(read(name, value).unwrap(), wanted, "{name}={value}");
     }
@@ -89,7 +88,6 @@ fn nonsense_is_refused_with_the_range() {
         ("BIND", &["core"], "'node'"),
         ("STATS", &["yes"], "neither 0 nor 1"),
         ("HOST_DEVICES", &["4"], "neither 0 nor 1"),
-        ("TRACE_EVENTS", &["0"], "1 to 1073741824"),
     ] {
         for bad in values {
             let e = read(name, bad).unwrap_err().to_string();
