@@ -5,9 +5,7 @@
 #   make [MPI=openmpi|mpich] [DEBUG=1]   build into build/$(MPI), a folder laid out
 #                                        like an install prefix (with DEBUG=1:
 #                                        build/$(MPI)-debug; with TINY=1: a debug build with tiny
-#                                        limits, for tests, build/$(MPI)-tiny; with WORKERS=no:
-#                                        without several devices behind a rank, and spares,
-#                                        build/$(MPI)-no-workers)
+#                                        limits, for tests, build/$(MPI)-tiny)
 #   make both                            for Open MPI and MPICH, side by side
 #   make install PREFIX=DIR [DESTDIR=…]  copy what make built to a prefix
 #   make uninstall PREFIX=DIR            remove it from there, for all MPIs
@@ -46,8 +44,8 @@ SOAK_SECONDS ?= 600
 ROUNDS ?= 3
 TIMES ?= 3
 
-features := $(if $(TINY),--features tiny-limits) $(if $(filter no,$(WORKERS)),--no-default-features)
-build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))$(if $(filter no,$(WORKERS)),-no-workers)
+features := $(if $(TINY),--features tiny-limits)
+build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))
 cargo-dir := build/cargo/$(MPI)
 debug := $(or $(DEBUG),$(TINY))
 cargo-out := $(cargo-dir)/$(if $(debug),debug,release)

@@ -13,7 +13,6 @@ use omptarget_mpi::wire::command::{Commands, Head, Writer, libraries};
 use omptarget_mpi::wire::hello::{HELLO_LEN, Hello, Role};
 use omptarget_mpi::wire::record::{Record, Records};
 use omptarget_mpi::wire::reply::{self, Changes, Reply};
-#[cfg(feature = "workers")]
 use omptarget_mpi::workers::packet::Packet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +23,6 @@ use std::sync::LazyLock;
 pub fn wire(input: &[u8]) -> bool {
     let Some((kind, bytes)) = input.split_first() else { return false };
     match kind {
-        #[cfg(feature = "workers")]
         b'p' => packet(bytes),
         _ if kind % 3 == 0 => commands(bytes),
         _ if kind % 3 == 1 => reply(bytes),
@@ -33,7 +31,6 @@ pub fn wire(input: &[u8]) -> bool {
 }
 
 /// A packet between a rank and its worker. There is one way to write one.
-#[cfg(feature = "workers")]
 fn packet(bytes: &[u8]) -> bool {
     let Ok((generation, packet)) = Packet::parse(bytes) else { return false };
     let mut copy = Vec::new();

@@ -36,5 +36,4 @@ pub mod plugin;
 mod simulation;
 pub mod sys;
 pub mod wire;
-#[cfg(feature = "workers")]
 pub mod workers;

@@ -50,7 +50,6 @@ pub(crate) struct CrashBoard {
 
 impl CrashBoard {
     /// An empty board, for children that are forked; it is never unmapped.
-    #[cfg(any(test, feature = "workers"))]
     pub fn new() -> Result<&'static CrashBoard> {
         CrashBoard::in_file().map(|(board, _)| board)
     }
@@ -158,7 +157,6 @@ impl CrashBoard {
     }
 
     /// The address of the running kernel if there is exactly one; 0 otherwise.
-    #[cfg(any(test, feature = "workers"))]
     pub fn only_kernel(&self) -> u64 {
         let mut running = self.kernels();
         running.next().filter(|_| running.next().is_none()).unwrap_or(0)

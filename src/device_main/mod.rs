@@ -35,11 +35,9 @@ mod work_queue;
 use crate::base::{Error, log, manual, settings};
 use crate::job::bootstrap::{launcher, note_of_programs, rank};
 use crate::sys::{layout, node};
-#[cfg(any(test, feature = "workers"))]
 pub(crate) use checkpoint::Checkpoint;
 use clap::{CommandFactory, FromArgMatches, Parser};
 pub use start::Workers;
-#[cfg(feature = "workers")]
 pub(crate) use start::{Place, Rank, execute, set_up};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -109,7 +107,7 @@ pub fn settle<'a>(arguments: impl Iterator<Item = &'a [u8]>) {
 }
 
 /// The main function of the executable. `workers` serves ranks with several devices.
-pub fn main(workers: Option<&Workers>) -> ExitCode {
+pub fn main(workers: &Workers) -> ExitCode {
     let version = format!("{} ({})", env!("CARGO_PKG_VERSION"), crate::mpi::library());
     let command = Options::command().version(version.clone());
     let matches = command.clone().get_matches();

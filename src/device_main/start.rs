@@ -129,7 +129,7 @@ fn offload_here() {
 
 /// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
 /// this process has a supervisor already; the first `programs` ranks of the job are programs.
-pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Workers>) -> Result<Infallible> {
+pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -> Result<Infallible> {
     if launcher().is_none() {
         return Err(Error::new(
             "a device is started by an MPI launcher together with a program: llvm-offload-mpirun -n N PROGRAM, \
@@ -147,17 +147,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: Option<&Wor
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     node::require_proc()?;
     let settings = Settings::from_env()?;
-    let rank = match workers {
-        Some(workers) => workers.0(&settings)?,
-        None if settings.has_workers() => {
-            return Err(Error::new(
-                "this build has neither several devices behind a rank nor spares: unset OMPTARGET_MPI_DEVICES_PER_RANK \
-                 and OMPTARGET_MPI_SPARES, or build it with the cargo feature 'workers'",
-            ));
-        }
-        None => None,
-    };
-    if let Some(rank) = rank {
+    if let Some(rank) = workers.0(&settings)? {
         // The rank itself reports how its devices exit.
         return rank.serve(Place::find(&settings, 0)?);
     }

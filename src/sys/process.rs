@@ -221,7 +221,6 @@ pub(crate) fn handle(pid: i32) -> Option<Handle> {
 }
 
 /// Waits until the process of this handle has exited.
-#[cfg(feature = "workers")]
 pub(crate) fn wait_for_end(process: &Handle) {
     let _ = retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], None));
 }
@@ -249,7 +248,6 @@ pub(crate) fn reap(child: i32, block: bool) -> Result<Option<i32>> {
 }
 
 /// Reaps any child that has exited; returns its process id and its `waitpid` status.
-#[cfg(feature = "workers")]
 pub(crate) fn reap_any() -> Option<(i32, i32)> {
     let (pid, status) = rustix::process::wait(WaitOptions::NOHANG).ok()??;
     Some((pid.as_raw_pid(), status.as_raw()))

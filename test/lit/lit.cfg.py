@@ -147,9 +147,6 @@ if cpus > 1:
 # A build whose tables are tiny (make TINY=1).
 if prefix.endswith("-tiny"):
     config.available_features.add("tiny-limits")
-# A build without worker processes (make WORKERS=no).
-if not stock and not prefix.endswith("-no-workers"):
-    config.available_features.add("workers")
 other_slot = releases.slot(llvm, other_prefix)
 if not stock and os.path.exists(other_device) and os.path.exists(other_slot) and shutil.which(
         "mpirun." + other_mpi):

@@ -274,7 +274,7 @@ const ARENA: u64 = 16 << 20;
 /// A case that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Maximum number of workers of a rank.
-const WORKERS: usize = if cfg!(feature = "workers") { 4 } else { 0 };
+const WORKERS: usize = 4;
 
 /// A kernel: adds `number` to some bytes, and yields `rests` times before.
 extern "C" fn add(at: *mut u8, len: u64, number: u64, rests: u64) {
@@ -391,7 +391,6 @@ fn serve(host: Host, backend: impl Backend, checkpoint: Option<Arc<dyn Checkpoin
     Ok(server)
 }
 
-#[cfg(feature = "workers")]
 mod workers {
     //! Ranks with workers.
 
@@ -476,21 +475,6 @@ mod workers {
         };
         std::thread::spawn(move || relay.simulate(wait));
         Ok(servers)
-    }
-}
-
-#[cfg(not(feature = "workers"))]
-mod workers {
-    use super::*;
-
-    pub fn start_rank(
-        _: &Case,
-        _: (End, Doorbells),
-        _: BackoffPolicy,
-        _: Option<(u32, u64)>,
-        _: usize,
-    ) -> Result<Vec<Arc<dyn Served>>> {
-        unreachable!("no case has workers")
     }
 }
 
@@ -1296,7 +1280,6 @@ fn a_long_region_keeps_its_tags() {
 
 #[test]
 #[cfg_attr(not(feature = "tiny-limits"), ignore = "takes minutes with so many tags: the suite unit-tiny runs it")]
-#[cfg(feature = "workers")]
 fn a_long_region_of_a_worker_keeps_its_tags() {
     all_tags_go_round(&Case { workers: 2, ..quiet(8, 1) });
 }
@@ -1369,7 +1352,6 @@ fn an_image_that_comes_back_has_another_number() {
 
 /// Workers get an image from each other, from workers of their own rank and of others.
 #[test]
-#[cfg(feature = "workers")]
 fn images_reach_every_worker() {
     const MIB: usize = 1 << 20;
     // The images of the second case have several parts.

@@ -5,14 +5,11 @@
 mod calls;
 
 use omptarget_mpi::device_main::backend::cpu;
+use omptarget_mpi::workers;
 use std::ffi::{c_char, c_int, c_void};
 
 fn main() -> std::process::ExitCode {
-    #[cfg(feature = "workers")]
-    let workers = Some(&omptarget_mpi::workers::entry::WORKERS);
-    #[cfg(not(feature = "workers"))]
-    let workers = None;
-    omptarget_mpi::device_main::main(workers)
+    omptarget_mpi::device_main::main(&workers::entry::WORKERS)
 }
 
 // The dynamic loader prefers these to the system's functions for all libraries of this process, also

@@ -8,7 +8,7 @@
 // RUN: %clang %s -o %t
 // RUN: %again %run1 --timeout 60 %t 1
 // RUN: %again %run --ranks hdddd --timeout 60 %t 4
-// RUN: %if workers %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %again %run2 --timeout 60 %t 4 %}
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %again %run2 --timeout 60 %t 4
 // REQUIRES: plugin
 
 #include "offload.h"

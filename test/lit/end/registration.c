@@ -8,7 +8,7 @@
 // RUN: %clang %s -o %t
 // RUN: %run1 --rc fail --timeout 60 --no-files %t 2> %t.err
 // RUN: FileCheck %s < %t.err
-// RUN: %if workers %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail --timeout 60 --no-files %t 2> %t.err %}
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail --timeout 60 --no-files %t 2> %t.err
 // RUN: FileCheck %s < %t.err
 // CHECK: 3 threads, no file
 // CHECK-NOT: after

@@ -8,8 +8,8 @@
 // RUN: %clang %s -o %t
 // RUN: %{job} %run2 %t > %t.out 2>&1
 // RUN: %{check}
-// RUN: %if workers %{ %{job} OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t > %t.out 2>&1 %}
-// RUN: %if workers %{ %{check} %}
+// RUN: %{job} OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t > %t.out 2>&1
+// RUN: %{check}
 // CHECK: 1 ----- START LOGGING
 // CHECK-NEXT: 1 LLVM OMP version
 // CHECK-NEXT: 1 OPENMP DISPLAY ENVIRONMENT BEGIN

@@ -3,7 +3,6 @@
 // the device's say so, the job ends, and nothing is left. So with a stack that no thread can have,
 // and with fewer threads than the region asks for.
 //
-// REQUIRES: workers
 // Worker processes can't have accelerators.
 // UNSUPPORTED: accelerators
 //

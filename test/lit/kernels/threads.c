@@ -7,7 +7,7 @@
 // RUN: %clang %s -o %t
 // RUN: env -u OMP_NUM_THREADS %run1 %t %cpus
 // RUN: env -u OMP_NUM_THREADS %run1 sh -c "%t %cpus && :"
-// RUN: %if llvm16 %{ %if workers %{ env -u OMP_NUM_THREADS -u OMPTARGET_MPI_BACKEND OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0 %run1 %t %cpus %} %}
+// RUN: %if llvm16 %{ %if plugin %{ env -u OMP_NUM_THREADS -u OMPTARGET_MPI_BACKEND OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0 %run1 %t %cpus %} %}
 // REQUIRES: multicore
 
 #ifndef _GNU_SOURCE

@@ -11,8 +11,8 @@
 // RUN: %run2 %t copies
 // RUN: %run2 %t sizes
 // RUN: %run2 %t exchange
-// RUN: %if workers %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t regions %}
-// RUN: %if workers %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t exchange %}
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t regions
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t exchange
 // REQUIRES: plugin
 
 #include "offload.h"

@@ -9,7 +9,7 @@
 // RUN: %clang %s -o %t
 // RUN: %run --ranks hdddd %t > %t.out
 // RUN: %python %S/Inputs/lines.py %t.out 4 20000
-// RUN: %if workers %{ env OMPTARGET_MPI_DEVICES_PER_RANK=4 %run1 %t > %t.out %}
+// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=4 %run1 %t > %t.out
 // RUN: %python %S/Inputs/lines.py %t.out 4 20000
 // REQUIRES: plugin
 

@@ -7,7 +7,7 @@
 // RUN: %line error %t.err "100000 bytes of shared memory on device 0" "OMPTARGET_MPI_UNIFIED=off" "worker processes .* can.t"
 // RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 --rc fail %t touch 2> %t.err
 // RUN: %line error %t.err "kernel main, line" "device 1" "in 100000 bytes of shared or host memory at 0x[0-9a-f]+" "map the data" "OMPTARGET_MPI_UNIFIED=off" "worker processes .* can.t"
-// REQUIRES: plugin, workers
+// REQUIRES: plugin
 // UNSUPPORTED: accelerators
 
 #include "offload.h"
