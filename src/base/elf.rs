@@ -5,7 +5,7 @@ use super::{Error, Result};
 use goblin::container::Ctx;
 use goblin::elf::dynamic::{DT_NEEDED, DT_RELACOUNT, DT_SONAME, DT_SYMBOLIC};
 use goblin::elf::program_header::{PF_W, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD};
-use goblin::elf::section_header::{SHF_EXECINSTR, SHT_SYMTAB, SectionHeader};
+use goblin::elf::section_header::{SHT_SYMTAB, SectionHeader};
 use goblin::elf::{Dynamic, Elf, Header, ProgramHeader, Symtab, header, sym};
 use memmap2::Mmap;
 use std::collections::{HashMap, HashSet};
@@ -281,14 +281,6 @@ pub(crate) fn imports(bytes: &[u8]) -> Result<Vec<String>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
     let imports = elf.dynsyms.iter().filter(|s| s.st_shndx == 0 && s.st_name != 0);
     Ok(imports.filter_map(|s| Some(elf.dynstrtab.get_at(s.st_name)?.to_string())).collect())
-}
-
-/// The contents of an ELF file's executable sections. Fails if no section is executable.
-pub(crate) fn code(bytes: &[u8]) -> Result<Vec<&[u8]>> {
-    let elf = Elf::parse(bytes).map_err(|e| Error::new(e.to_string()))?;
-    let sections = elf.section_headers.iter().filter(|s| s.sh_flags & u64::from(SHF_EXECINSTR) != 0);
-    let code: Option<Vec<_>> = sections.map(|section| contents(bytes, section)).collect();
-    code.filter(|code| !code.is_empty()).ok_or_else(|| Error::new("no section has code"))
 }
 
 /// The `DT_SONAME` of an ELF file.

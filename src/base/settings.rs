@@ -193,8 +193,8 @@ settings! {
         values: switch(),
         default: Value("0"),
         meaning: "`1` lets a construct whose kernel returns nothing end at once; \
-            what needs the kernel's results waits for it. Kernels that may do input or output, or use the program's memory \
-            (`OMPTARGET_MPI_UNIFIED`), are waited for.",
+            what needs the kernel's results waits for it, and its output and its errors come with the next wait, or at the \
+            end. Kernels that may use the program's memory (`OMPTARGET_MPI_UNIFIED`) are waited for.",
     }
     FRAGMENT_SIZE fragment: u64, read by Program {
         values: whole(FRAGMENTS, |n| n),

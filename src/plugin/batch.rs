@@ -97,17 +97,17 @@ impl Batch {
         Writer(&mut self.message).push(command);
     }
 
-    /// Appends the launch of a kernel, see [`Writer::launch`]. One that `is_quiet` gives the program nothing.
+    /// Appends the launch of a kernel, see [`Writer::launch`]. One that `is_left` gives the program nothing.
     #[inline]
     pub(crate) fn launch(
         &mut self,
         kernel: u64,
         args: impl ExactSizeIterator<Item = u64>,
         (array, shape): (bool, Option<&Shape>),
-        is_quiet: bool,
+        is_left: bool,
     ) {
         self.awaited.kernel = kernel;
-        self.gives_nothing &= is_quiet;
+        self.gives_nothing &= is_left;
         Writer(&mut self.message).launch(kernel, args, array, shape);
     }
 

@@ -5,10 +5,9 @@ use super::device::Device;
 use super::engine::Engine;
 use super::libraries::library_list;
 use super::queue::Queue;
-use super::quiet;
+use crate::base::Result;
 use crate::base::limits::FIRST_IMAGE;
 use crate::base::lock::{Mutex, order};
-use crate::base::{Result, log};
 use crate::link::{Peer, Span};
 use crate::wire::command::parts;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use xxhash_rust::xxh3::xxh3_128;
 struct Sent {
     id: u32,
     hash: u128,
-    is_quiet: bool,
     /// By device, the message that brings it there, if any.
     messages: Vec<Option<u64>>,
     /// By device, whether it loads the image, or has loaded it.
@@ -32,8 +30,6 @@ pub(crate) struct Coming {
     pub(crate) message: u64,
     /// Its bytes, which must be kept until the queue is idle; none if another device sends them.
     pub(crate) parcel: Option<(Vec<u8>, Arc<Queue>)>,
-    /// Nobody waits for its kernels.
-    pub(crate) is_quiet: bool,
 }
 
 /// One device on the route of an image.
@@ -83,13 +79,12 @@ impl Distribution {
     /// device may still be unloading, gets a number of its own.
     pub(crate) fn send(&self, engine: &Engine, devices: &[Device], device: &Device, file: &[u8]) -> Result<Coming> {
         let hash = xxh3_128(file);
-        let mut reason = None;
         // Locked until every device was sent its command: a load must not overtake it.
         let mut sent = self.sent.lock();
         let free = sent.iter_mut().filter(|i| i.hash == hash && !i.claimed[device.number]);
         if let Some((image, message)) = free.filter_map(|i| i.messages[device.number].map(|m| (i, m))).next() {
             image.claimed[device.number] = true;
-            return Ok(Coming { id: image.id, message, parcel: None, is_quiet: image.is_quiet });
+            return Ok(Coming { id: image.id, message, parcel: None });
         }
         let (parcel, libraries) = parcel(file);
         let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
@@ -97,15 +92,6 @@ impl Distribution {
         let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
         let id = ids.find(is_free).expect("fewer images than numbers");
         let twin = sent.iter().find(|i| i.hash == hash);
-        let is_quiet = twin.map_or_else(
-            || {
-                let checked = engine.leaves_kernels.then(|| quiet::check(file));
-                let is_quiet = matches!(checked, Some(Ok(())));
-                reason = checked.and_then(Result::err);
-                is_quiet
-            },
-            |twin| twin.is_quiet,
-        );
         let same =
             |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
         let mut receivers = vec![device];
@@ -148,12 +134,8 @@ impl Distribution {
             }
         }
         claimed[device.number] = true;
-        sent.push(Sent { id, hash, is_quiet, messages, claimed });
-        drop(sent);
-        if let Some(e) = reason {
-            log::warning(format_args!("OMPTARGET_MPI_ASYNC=1: kernels of an image are waited for: {e}"));
-        }
-        Ok(Coming { id, message, parcel: Some((parcel, queue)), is_quiet })
+        sent.push(Sent { id, hash, messages, claimed });
+        Ok(Coming { id, message, parcel: Some((parcel, queue)) })
     }
 
     /// Notes that a device has not loaded an image that it was sent.

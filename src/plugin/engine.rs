@@ -36,7 +36,7 @@ pub(crate) struct Place {
 pub(crate) struct Engine {
     pub(crate) connection: Connection,
     pub(crate) waiting: Waiting,
-    /// Nobody waits for kernels of quiet images that return nothing.
+    /// Nobody waits for kernels that return nothing (`OMPTARGET_MPI_ASYNC`).
     pub(crate) leaves_kernels: bool,
     tags: Arc<Tags>,
 }
@@ -213,12 +213,27 @@ impl Engine {
         self.wait_until(None, &|| are_few() && self.connection.link.is_sent(port.rank))
     }
 
-    /// Waits, for `patience` at most, for the messages that nobody waited for. Nothing can be seen of them any more but
-    /// that they fail.
+    /// Waits for the messages that nobody waited for: for kernels as long as they take, unless another thread keeps this one
+    /// from driving for `patience`. Of copies nothing can be seen any more but that they fail: `patience` is all they get.
     pub(crate) fn settle_unawaited(&self, patience: Duration) -> Result<()> {
-        let since = Instant::now();
         let settled: Vec<_> = self.connection.ports.iter().map(Port::when_unawaited_are_over).collect();
-        self.wait_until(None, &|| settled.iter().all(|is_over| is_over()) || since.elapsed() > patience)
+        let (mut backoff, mut since) = (self.connection.link.backoff(self.waiting.policy), Instant::now());
+        while !settled.iter().all(|is_over| is_over()) && since.elapsed() <= patience {
+            let polled = self.poll()?;
+            if self.leaves_kernels && polled != Progress::Elsewhere {
+                since = Instant::now();
+            }
+            if polled == Progress::Made {
+                backoff.reset();
+                continue;
+            }
+            self.waiting.heartbeat.check(&self.connection);
+            backoff.pause(None);
+        }
+        if ending::has_begun() {
+            ending::hold();
+        }
+        Ok(())
     }
 
     /// Adds a command of bounded length to what a queue collects.

@@ -48,8 +48,6 @@ struct Loaded {
     symbols: HashMap<String, elf::Symbol>,
     /// Addresses of the image; on an accelerator, of its globals.
     ranges: Vec<Range<u64>>,
-    /// Nobody waits for its kernels, see [`super::quiet`].
-    is_quiet: bool,
     /// Keeps the device's addresses from being host addresses.
     _reserved: Vec<Reservation>,
 }
@@ -94,13 +92,11 @@ impl Images {
     }
 
     /// Loads the image that message `received` brings and returns the addresses of the
-    /// entries. An accelerator loads an image that was not `parsed`. Nobody waits for kernels of an image that
-    /// `is_quiet`.
+    /// entries. An accelerator loads an image that was not `parsed`.
     pub(crate) fn load(
         &self,
         (id, received): (u32, u64),
         parsed: Option<elf::Image>,
-        is_quiet: bool,
         entries: &[Entry],
     ) -> Result<Vec<u64>> {
         let queue = self.queues.queue();
@@ -115,15 +111,12 @@ impl Images {
         };
         self.queues.note_wait(&queue, (since, tracing.stamp()), true, false);
         self.queues.release(queue);
-        let loaded = Loaded { is_quiet, ..loaded? };
+        let loaded = loaded?;
         let addresses = entries.iter().map(|e| loaded.address(&e.name, e.size)).collect::<Result<Vec<_>>>();
         let addresses = addresses.inspect_err(|_| self.remove_ranges(&loaded))?;
         let kernels = entries.iter().zip(&addresses).filter(|(e, _)| e.size == 0);
         self.queues.port().kernels.lock().extend(kernels.map(|(e, &at)| (at, e.name.clone())));
-        let mut all = self.loaded.lock();
-        all.push(loaded);
-        self.note_quiet(&all);
-        drop(all);
+        self.loaded.lock().push(loaded);
         self.redirect(entries.iter().zip(&addresses).filter_map(|(e, &at)| Some((e.indirect?, at))))?;
         Ok(addresses)
     }
@@ -131,10 +124,6 @@ impl Images {
     /// Gives up the addresses of an image.
     fn remove_ranges(&self, image: &Loaded) {
         image.ranges.iter().for_each(|range| self.addresses.remove_image(self.queues.number, range.start));
-    }
-
-    fn note_quiet(&self, loaded: &[Loaded]) {
-        self.queues.set_quiet(loaded.iter().filter(|image| image.is_quiet).flat_map(|image| image.ranges.clone()));
     }
 
     /// Makes the device load an image at addresses that the program has free too.
@@ -153,7 +142,6 @@ impl Images {
                         base,
                         symbols,
                         ranges: vec![range],
-                        is_quiet: false,
                         _reserved: reserved.into_iter().collect(),
                     });
                 }
@@ -192,7 +180,7 @@ impl Images {
             match ranges.iter().map(reserve).collect::<Result<_>>() {
                 Ok(_reserved) => {
                     ranges.iter().for_each(|range| self.addresses.add_image(self.queues.number, range.clone()));
-                    return Ok(Loaded { id, base: 0, symbols, ranges, is_quiet: false, _reserved });
+                    return Ok(Loaded { id, base: 0, symbols, ranges, _reserved });
                 }
                 Err(e) => last = e,
             }
@@ -264,7 +252,6 @@ impl Images {
     pub(crate) fn unload(&self, id: u32, received: u64) -> Result<()> {
         let mut loaded = self.loaded.lock();
         let gone = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i));
-        self.note_quiet(&loaded);
         drop(loaded);
         let unloaded = self.forget(id, received).and_then(|queue| queue.map_or(Ok(()), |q| self.queues.finish(&q)));
         if let Some(gone) = gone {

@@ -26,7 +26,6 @@ mod progress_lock;
 pub(crate) mod queue;
 pub(crate) mod queue_trace;
 mod queues;
-mod quiet;
 pub(crate) mod shutdown;
 pub(crate) mod start;
 mod tags;
@@ -192,7 +191,7 @@ impl Plugin {
             true => None,
             false => Some(elf::Image::parse(file, device.hello.processor.machine)?),
         };
-        let Coming { id, message, parcel, is_quiet } = self.send_image(device, file)?;
+        let Coming { id, message, parcel } = self.send_image(device, file)?;
         // LLVM 22 says nothing of the entries, and an accelerator loads an image with all of them.
         let found: Vec<Entry>;
         let entries = match device.is_accelerator() && entries.is_empty() {
@@ -202,7 +201,7 @@ impl Plugin {
             }
             false => entries,
         };
-        let loaded = device.images.load((id, message), parsed, is_quiet, entries);
+        let loaded = device.images.load((id, message), parsed, entries);
         if let Some((parcel, queue)) = parcel
             && let Err(e) = self.engine.wait(&queue)
         {

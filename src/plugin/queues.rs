@@ -11,7 +11,6 @@ use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, HEAD_LEN, Shape, launch_len};
-use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) struct Queues {
@@ -20,26 +19,18 @@ pub(crate) struct Queues {
     pub(super) number: usize,
     ids: Arc<Ids>,
     idle: Mutex<Vec<Arc<Queue>>, { order::LEAF }>,
-    /// The addresses of the images whose kernels nobody waits for.
-    quiet: Mutex<Vec<Range<u64>>, { order::LEAF }>,
     trace: Mutex<DeviceTrace, { order::LEAF }>,
 }
 
 impl Queues {
     pub(crate) fn new(engine: Arc<Engine>, number: usize) -> Queues {
-        let (ids, idle, quiet, trace) = Default::default();
-        Queues { engine, number, ids, idle, quiet, trace }
+        let (ids, idle, trace) = Default::default();
+        Queues { engine, number, ids, idle, trace }
     }
 
-    /// Sets which images have kernels that nobody waits for, by their addresses.
-    pub(crate) fn set_quiet(&self, images: impl Iterator<Item = Range<u64>>) {
-        *self.quiet.lock() = images.collect();
-    }
-
-    fn is_quiet(&self, kernel: u64) -> bool {
-        self.engine.leaves_kernels
-            && !self.engine.connection.unified.is_on()
-            && self.quiet.lock().iter().any(|image| image.contains(&kernel))
+    /// True if nobody waits for kernels that return nothing. Those that use the program's memory return something, unseen.
+    fn leaves_kernels(&self) -> bool {
+        self.engine.leaves_kernels && !self.engine.connection.unified.is_on()
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -97,11 +88,11 @@ impl Queues {
             let (n, name) = (args.len(), self.port().kernel_name(kernel));
             return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
         }
-        let is_quiet = self.is_quiet(kernel);
+        let is_left = self.leaves_kernels();
         let mut open = queue.open();
         let at = self.engine.tracing().stamp();
         self.engine.read_deferred(queue, &mut open)?;
-        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_quiet);
+        self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_left);
         open.note(self.engine.tracing(), at, What::Launch(kernel));
         Ok(())
     }

@@ -332,7 +332,7 @@ fn reserve_window(devices: &[Hello]) -> Option<Vec<Reservation>> {
 }
 
 /// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
-/// order their own work by what they wait for, and what the kernels of an accelerator do can't be seen.
+/// order their own work by what they wait for, and an accelerator's kernels are always waited for.
 fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
     let ineffective = match settings.asynchronous {

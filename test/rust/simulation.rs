@@ -576,17 +576,15 @@ impl JobOf {
                 let accepted = offer.accepted(arena(n).start, u64::from_ne_bytes(beginnings[n]));
                 accepted.expect("the device has mapped the file")
             });
-            let device = Device::new(
+            // The kernels are functions of this process.
+            Device::new(
                 n,
                 (hello(n), Executor::of_machine(Target::HOST.machine)),
                 engine.clone(),
                 addresses.clone(),
                 (arena(n), shared),
                 control.clone(),
-            );
-            // The kernels are functions of this process.
-            device.queues.set_quiet(std::iter::once(0..u64::MAX));
-            device
+            )
         };
         let all = controls.iter().enumerate().zip(offers).map(device).collect();
         let plugin = Plugin::new(engine.clone(), addresses.clone(), all, None);
