@@ -52,6 +52,7 @@ cargo-out := $(cargo-dir)/$(if $(debug),debug,release)
 plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
+can-build := scripts/can-build '$(MPICC)' '$(MPI)'
 
 .PHONY: all both help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
 
@@ -93,6 +94,7 @@ endef
 # Always calls cargo, which knows best what is out of date. The library by itself: see
 # Cargo.toml.
 all: $(flang-runtime)
+	@$(can-build)
 	$(cargo) build --locked --bins $(features) $(if $(debug),--lib,--release)
 	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib $(features))
 	$(call lay-out,$(build))
@@ -128,6 +130,7 @@ help:
 .NOTPARALLEL:
 llvm19 llvm20 llvm21 llvm22:
 	@scripts/setup $@
+	@$(can-build)
 	@scripts/llvm.py $(@:llvm%=%) $(if $(LLVM_SOURCE),--source '$(LLVM_SOURCE)')
 	@$(MAKE) --no-print-directory all
 
@@ -176,6 +179,7 @@ fmt:
 
 lint:
 	cargo fmt --check
+	@$(can-build)
 	$(cargo) clippy --locked --all-targets -- -D warnings
 
 fuzz:
