@@ -161,7 +161,7 @@ if mpicc:
 # devices that are worker processes, and such as are copied at every point of quiet
 # (OMPTARGET_MPI_SPARES=1 OMPTARGET_MPI_JOURNAL=0), OMPTARGET_MPI_BACKEND=offload.
 config.environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-passed_on = ["OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL"]
+passed_on = ["OMP_NUM_THREADS", "OMPTARGET_MPI_BACKEND", "OMPTARGET_MPI_SPARES", "OMPTARGET_MPI_JOURNAL", "KNOWN_FAULTS"]
 for name in passed_on + (["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"] if gpu else []):
     if name in os.environ:
         config.environment[name] = os.environ[name]
@@ -248,6 +248,7 @@ config.substitutions += [
     ("%run2", run + " --ranks hdd"),
     ("%run3", run + " --ranks hddd"),
     ("%again", "%s %s/again.py %s" % (sys.executable, tools, lit_config.params.get("starts", "10"))),
+    ("%known", "%s %s/known.py" % (sys.executable, tools)),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),
     ("%run", run),

@@ -30,7 +30,8 @@ int main(int argc, char **argv) {
     pid = getpid();
     CHECK(pid > 1 && pid != getpid());
     kill(pid, SIGKILL);
-    usleep(300000);
+    while (kill(pid, 0) == 0) // until it is gone
+      usleep(1000);
   }
 #pragma omp target firstprivate(how) map(tofrom : got) device(1)
   {

@@ -11,6 +11,7 @@
 // RUN: env OMPTARGET_MPI_DEVICES=1 %run --no-mpirun %t 0 | sh -c "sleep 3; cat" > %t.out
 
 #include "offload.h"
+#include <poll.h>
 #include <pthread.h>
 
 static void *run_regions(void *unused) {
@@ -49,6 +50,9 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 3; ++i)
     start(run_regions);
   start(print);
-  usleep(200000);
+  // Until the pipe is full.
+  struct pollfd out = {.fd = 1, .events = POLLOUT};
+  while (poll(&out, 1, 0) == 1)
+    usleep(1000);
   exit(atoi(argv[1]));
 }

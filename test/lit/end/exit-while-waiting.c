@@ -3,26 +3,31 @@
 // status is the program's, not that of an abort.
 //
 // RUN: %clang %s -o %t -pthread
-// RUN: %run1 --rc 7 --timeout 40 %t
+// RUN: %run1 --rc 7 --timeout 40 %t %t.begun
 
 #include "offload.h"
+#include <fcntl.h>
 #include <pthread.h>
 
-static volatile int begun;
+static char begun[400];
 
 static void *wait_long(void *unused) {
-  begun = 1;
-#pragma omp target device(0)
-  sleep(20);
+#pragma omp target map(to : begun) device(0)
+  {
+    close(open(begun, O_CREAT | O_WRONLY, 0600));
+    sleep(20);
+  }
   return unused;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  strncpy(begun, argv[1], sizeof begun - 1);
+  unlink(begun);
   need_devices(1);
   pthread_t thread;
   pthread_create(&thread, NULL, wait_long, NULL);
-  while (!begun)
+  while (access(begun, F_OK))
     usleep(1000);
-  usleep(300000);
   exit(7);
 }

@@ -18,6 +18,10 @@
 #include "offload.h"
 #include <signal.h>
 
+#pragma omp declare target
+int running;
+#pragma omp end declare target
+
 static void end(const char *how) {
   int sum[2] = {0, 0};
   if (!strcmp(how, "exit"))
@@ -51,10 +55,15 @@ static void end(const char *how) {
       int me = omp_get_thread_num();
       if (me < 2) {
 #pragma omp target device(me)
-        for (int i = 0; i < 600; ++i)
+        for (int i = 0; i < 600; ++i) {
+          running = 1;
           usleep(100000);
+        }
       } else {
-        usleep(300000);
+        for (int d = 0; d < 2; ++d)
+          do {
+#pragma omp target update from(running) device(d)
+          } while (!running);
         _exit(5);
       }
     }

@@ -12,6 +12,7 @@
 
 #pragma omp declare target
 static int flag;
+int running;
 #pragma omp end declare target
 
 enum { WAITING = 6, LONG = 60 * 1000 };
@@ -24,13 +25,18 @@ int main(void) {
     int me = omp_get_thread_num(), ms = 0;
     if (me < WAITING) {
 #pragma omp target map(tofrom : ms)
-      while (!__atomic_load_n(&flag, __ATOMIC_ACQUIRE) && ms < LONG) {
-        usleep(1000);
-        ++ms;
+      {
+        __atomic_add_fetch(&running, 1, __ATOMIC_ACQ_REL);
+        while (!__atomic_load_n(&flag, __ATOMIC_ACQUIRE) && ms < LONG) {
+          usleep(1000);
+          ++ms;
+        }
       }
       waited[me] = ms;
     } else {
-      usleep(200000); // so that most of them are there; right without it too
+      while (running < WAITING) {
+#pragma omp target update from(running)
+      }
 #pragma omp target
       __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
     }

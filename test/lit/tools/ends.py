@@ -16,18 +16,18 @@ Lines of FILE that begin with `// ROW:` are rows, `STATUS MPICH REFERENCE RUNS A
 A status may be `fail`, any but 0, or `any`. A run may take 3 s more than five plain
 ones (the program called with `exit`), which are timed again before a run counts as
 late: the machine may have become slow meanwhile. A run that hangs in libomptarget,
-because a signal came while libomptarget had locked something, is repeated. Each run
-must leave neither processes nor files in /dev/shm; the file of libomp's registration
+because a signal came while libomptarget had locked something, is counted (known.py)
+and repeated. Each run must leave neither processes nor files in /dev/shm; the file of libomp's registration
 does not count.
 """
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import time
 
+import known
 import run
 
 MARK = "// ROW:"
@@ -35,10 +35,6 @@ PLAIN = "3", ["exit"]
 ALLOWANCE, FACTOR = 3, 5
 # Ends a run that hangs; what is late is judged by its time.
 TIMEOUT = 60
-# In the stacks of a run that hangs: exit, called by a signal handler, waits in libomptarget for a mutex, and the handler has
-# interrupted the same thread at a mutex of libomptarget.
-OWN_LOCK = re.compile(r"pthread_mutex_lock .*\n.*libomptarget\.so.*\n.*__tgt_unregister_lib (.*\n)+?.*<signal handler called>\n"
-                      r"(.*(lll_|pthread_mutex_).*\n)+.*libomptarget\.so")
 
 
 def arguments():
@@ -97,7 +93,7 @@ def row_failures(args, statuses, reference, runs, words, limit):
     status = statuses[args.mpi == "mpich"]
     for number in range(runs):
         wrong, taken = one_run(args, status, words)
-        if OWN_LOCK.search(wrong):
+        if wrong and known.occurred("own-lock", wrong):
             wrong, taken = one_run(args, status, words)
         if not wrong and taken > limit:
             limit = max(limit, limit_now(args))

@@ -8,7 +8,7 @@ A host is a set of Linux namespaces: a network, a name, processes and mounts of 
 own. The command runs on the first; MPI launchers find there, in place of ssh, a script
 that enters another one, and reach it by TCP alone. --hide empties a folder on a host. With
 --delay every packet takes that many milliseconds more.
-Ends with the command's status. Needs root.
+Ends with the command's status, and says by which signal it was ended. Needs root.
 """
 
 import argparse
@@ -195,6 +195,9 @@ def main():
                 UCX_NET_DEVICES="eth0",
             )
             status = subprocess.run(inside(pids[0], *args.command), env=environment).returncode
+            if status < 0:
+                print("hosts.py: ended by signal %d" % -status, file=sys.stderr)
+                status = 128 - status
         finally:
             if relay:
                 os.kill(relay, signal.SIGKILL)

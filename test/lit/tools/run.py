@@ -256,13 +256,15 @@ def main():
     process = subprocess.Popen(line, env=environment, start_new_session=True)
     try:
         status, late = wait_for(process, args, token, pids)
+        ended = "ended with status %d" % status
         if status < 0:
+            ended = "ended by signal %d" % -status
             status = 128 - status
         if args.rc == "fail":
             if status == 0:
-                wrong.append("ended with status 0")
+                wrong.append(ended)
         elif args.rc != "any" and status != int(args.rc):
-            wrong.append("ended with status %d, not %s" % (status, args.rc))
+            wrong.append("%s, not with status %s" % (ended, args.rc))
         if args.devices_gone and late > args.devices_gone:
             wrong.append("devices outlived the program by %.1f s" % late)
         left = gone_within(token, args.devices_gone or 5)
