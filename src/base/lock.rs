@@ -45,6 +45,8 @@ pub mod order {
     /// after each `dlopen`, even of one that the dynamic loader is still relocating for another
     /// thread. Only other images and the end of the device wait for that.
     pub const LOADING: u8 = 9;
+    /// Whose turn it is to use the program's memory on a device. Held while that kernel waits for others.
+    pub const TURN: u8 = 9;
     /// The program's pages on a device. Held while they are fetched and changes go home: only kernels wait for that.
     pub const UNIFIED: u8 = 11;
     /// What regions have printed. Held while a reply waits for the program to take that output; the

@@ -372,12 +372,14 @@ impl Pool {
         self.token.begin_watch();
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
-        loop {
-            // The last idle thread starts another one for what was handed over.
-            if self.leaves_to_root(me)
+        // The last idle thread starts another one for what was handed over.
+        let has_other_work = || {
+            self.leaves_to_root(me)
                 || !self.handed_over.is_empty()
                 || (self.has_work_for_idle() && self.idle.count() > 1)
-            {
+        };
+        loop {
+            if has_other_work() {
                 return false;
             }
             let state = self.token.look();
@@ -386,7 +388,7 @@ impl Pool {
             } else if self.take_over(state) {
                 return true;
             } else if since.is_none_or(|since| since.elapsed() > REST) {
-                self.token.rest(state, || !self.has_work_for_idle() && !self.leaves_to_root(me));
+                self.token.rest(state, || !has_other_work());
                 continue;
             }
             std::thread::sleep(PERIOD);

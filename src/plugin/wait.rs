@@ -7,8 +7,9 @@
 use super::connection::Connection;
 use super::ending;
 use super::heartbeat::{self, Heartbeat};
+use super::pending::Pending;
 use super::port::Port;
-use super::progress_lock::ProgressLock;
+use super::progress_lock::{ProgressLock, Watch};
 use super::queue::Queue;
 use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 /// How long a message waits at most while [`IN_FLIGHT`] others are not answered. Their kernels may
 /// depend on this message.
 const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
+/// How long such a thread sleeps between its looks.
+const ROOM_SLEEP: Duration = Duration::from_micros(200);
 /// How often a thread checks its own queue before it sleeps while another one drives.
 const SPINS: u32 = 500;
 /// A longer wait is not a wait for a short region.
@@ -58,20 +61,29 @@ impl Waiting {
         done: &dyn Fn() -> bool,
     ) -> Result<()> {
         let mut backoff = connection.link.backoff(self.policy);
-        let (since, mut last) = (Start::new(Instant::now), 0);
+        let since = Start::new(Instant::now);
+        // When it had the lock last, and how often the lock had been taken then.
+        let (mut last, mut watch) = (None, None);
         if queue.is_some_and(|queue| queue.waited_long.load(Relaxed)) {
             backoff.give_way();
         }
         let pending = queue.map(|queue| &queue.pending);
         while !done() {
             let Some(nth) = self.progress.try_lock() else {
-                let is_long = since.elapsed() > SHORT;
-                if is_long {
+                if since.elapsed() > SHORT {
                     self.check_liveness(connection, &since);
+                    self.stand_by(&mut watch, pending, done);
+                } else {
+                    self.progress.sleep(pending, done);
                 }
-                self.progress.sleep(pending, done, is_long);
                 continue;
             };
+            // The doorbell rings for the replies of all waiting threads: while others drive often, this one must not sleep
+            // on it.
+            let is_one_of_several = last.is_some_and(|(last, since): (u64, Instant)| {
+                let others = (nth - last - 1).min(u32::MAX.into()) as u32;
+                since.elapsed() < SHORT.saturating_mul(others)
+            });
             let driven = self.drive_until(connection, done, &mut backoff, &since);
             if backoff.was_long() && done() {
                 // For another thread that has waited as long, and sleeps. It finds an error itself, once it drives.
@@ -84,16 +96,16 @@ impl Waiting {
                 break;
             }
             self.check_liveness(connection, &since);
-            // The doorbell rings for the replies of all waiting threads: a thread that is one of
-            // several must not sleep on it.
-            let is_one_of_several = || last != 0 && nth != last + 1 && since.elapsed() > SHORT;
+            last = Some((nth, Instant::now()));
             match then {
                 Then::Nap => backoff.nap(),
-                Then::GiveWay => self.progress.sleep(pending, done, true),
-                Then::Pause if is_one_of_several() => self.progress.sleep(pending, done, true),
+                Then::GiveWay => self.stand_by(&mut watch, pending, done),
+                Then::Pause if is_one_of_several && since.elapsed() > SHORT => self.stand_by(&mut watch, pending, done),
+                Then::Pause if since.elapsed() > SHORT && !self.has_watch(&mut watch) => {
+                    self.stand_by(&mut watch, pending, done);
+                }
                 Then::Pause => backoff.pause(connection.link.bulk_patience()),
             }
-            last = nth;
         }
         if let Some(queue) = queue.filter(|queue| queue.waited_long.load(Relaxed) != backoff.was_long()) {
             queue.waited_long.store(backoff.was_long(), Relaxed);
@@ -102,6 +114,18 @@ impl Waiting {
             ending::hold();
         }
         Ok(())
+    }
+
+    /// True if a patient thread has the watch, or now gets it.
+    fn has_watch<'a>(&'a self, watch: &mut Option<Watch<'a>>) -> bool {
+        *watch = watch.take().or_else(|| self.progress.watch());
+        watch.is_some()
+    }
+
+    /// A patient thread sleeps while others drive, or one of them has the watch.
+    fn stand_by<'a>(&'a self, watch: &mut Option<Watch<'a>>, pending: Option<&Pending>, done: &dyn Fn() -> bool) {
+        self.has_watch(watch);
+        self.progress.rest(watch, pending, done);
     }
 
     /// Drives the link, whose lock this thread holds, until the wait is over, there is output to write,
@@ -147,8 +171,9 @@ impl Waiting {
         while port.in_flight() >= IN_FLIGHT && since.elapsed() < CROWDED_PATIENCE {
             match connection.drive()? {
                 Progress::Made => backoff.reset(),
-                Progress::Elsewhere => std::thread::yield_now(),
-                Progress::None => backoff.pause(connection.link.bulk_patience()),
+                Progress::None if !backoff.is_long() => backoff.pause(None),
+                // Many threads may wait for room.
+                Progress::None | Progress::Elsewhere => std::thread::sleep(ROOM_SLEEP),
             }
         }
         Ok(())

@@ -296,7 +296,7 @@ impl Device {
         let done = || pending.is_idle();
         while !done() {
             if self.progress.try_lock().is_none() {
-                self.progress.sleep(Some(pending), &done, false);
+                self.progress.sleep(Some(pending), &done);
                 continue;
             }
             while !done() {
@@ -306,9 +306,28 @@ impl Device {
         }
     }
 
-    fn serve(&self, me: usize) {
+    /// The same of threads that have waited for long.
+    fn wait_patiently(&self, me: usize) {
+        let pending = &self.pending[me];
+        let done = || pending.is_idle();
+        let mut watch = None;
+        while !done() {
+            if self.progress.try_lock().is_some() {
+                self.answer_one();
+                self.progress.unlock();
+            }
+            watch = watch.or_else(|| self.progress.watch());
+            // The thread with the watch checks by itself.
+            match watch {
+                Some(_) => thread::yield_now(),
+                None => self.progress.rest(&mut watch, Some(pending), &done),
+            }
+        }
+    }
+
+    fn serve(&self, me: usize, wait: fn(&Device, usize)) {
         self.ask(me);
-        self.wait(me);
+        wait(self, me);
         let word = self.words[me].with(|word| {
             // SAFETY: the wait is over, so the word is written.
             unsafe { *word }
@@ -317,21 +336,34 @@ impl Device {
     }
 }
 
+/// Threads ask, and wait for their answers.
+fn check_waits((threads, spins, interruptions): (usize, u32, usize), wait: fn(&Device, usize)) {
+    check(interruptions, move || {
+        let device = Device::new(threads, spins);
+        let others: Vec<_> = (1..threads)
+            .map(|n| {
+                let device = device.clone();
+                thread::spawn(move || device.serve(n, wait))
+            })
+            .collect();
+        device.serve(0, wait);
+        others.into_iter().for_each(|t| t.join().unwrap());
+    });
+}
+
 /// Every waiting thread gets its answer, and is woken when it must drive.
 #[test]
 fn waiting_threads_drive_one_after_the_other() {
-    for (threads, spins, interruptions) in [(2, 0, 3), (2, 1, 3), (3, 0, 2)] {
-        check(interruptions, move || {
-            let device = Device::new(threads, spins);
-            let others: Vec<_> = (1..threads)
-                .map(|n| {
-                    let device = device.clone();
-                    thread::spawn(move || device.serve(n))
-                })
-                .collect();
-            device.serve(0);
-            others.into_iter().for_each(|t| t.join().unwrap());
-        });
+    for size in [(2, 0, 3), (2, 1, 3), (3, 0, 2)] {
+        check_waits(size, Device::wait);
+    }
+}
+
+/// Patient threads get their answers, and one of them always has the watch.
+#[test]
+fn patient_threads_keep_watch_one_after_the_other() {
+    for size in [(2, 0, 3), (3, 0, 2)] {
+        check_waits(size, Device::wait_patiently);
     }
 }
 

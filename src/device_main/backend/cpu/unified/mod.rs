@@ -17,6 +17,7 @@ mod source;
 mod store;
 mod streamed;
 mod together;
+mod turns;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
@@ -30,6 +31,7 @@ use pages::Pages;
 use record::Log;
 use running::{Held, Running};
 use std::sync::{Arc, OnceLock};
+use turns::Turns;
 
 /// Why the last fault was not resolved.
 static REFUSAL: Mutex<Option<String>, { order::LEAF }> = Mutex::new(None);
@@ -47,6 +49,7 @@ pub(super) fn refusal() -> String {
 pub(super) struct Unified {
     home: OnceLock<Arc<dyn Home>>,
     pages: Running<Option<Pages>>,
+    turns: Turns,
     log: Log,
 }
 
@@ -82,7 +85,8 @@ impl Unified {
     /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
-        let begun = self.pages.begin().map_or(Ok(()), |held| self.renew(held, slot));
+        let begun = self.turns.begin(|| self.pages.running(), || self.pages.begin());
+        let begun = begun.map_or(Ok(()), |held| self.renew(held, slot));
         begun.inspect_err(|_| {
             self.pages.end(|_| ());
         })
@@ -94,7 +98,8 @@ impl Unified {
         if held.is_only_one() {
             held.empty(forget);
         } else if let Some(pages) = &mut *held.memory {
-            let amount = pages.refresh(&**self.home()?)?;
+            let home = &**self.home()?;
+            let amount = self.turns.overlap(self.pages.running(), || pages.refresh(home))?;
             self.log.add_fetch(slot, begin, amount);
         }
         Ok(())
@@ -103,7 +108,14 @@ impl Unified {
     /// A kernel of message `seq` has ended on a slot: sends home what it has changed, unless the device `is_lost`.
     #[inline]
     pub fn end(&self, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
-        self.pages.end(|held| self.settle(held, slot, seq, is_lost)).unwrap_or(Ok(()))
+        let settled = self.pages.end(|held| self.settle(held, slot, seq, is_lost));
+        if settled.is_none() {
+            self.turns.note_unused();
+        }
+        if self.pages.running() == 0 {
+            self.turns.end();
+        }
+        settled.unwrap_or(Ok(()))
     }
 
     #[cold]
@@ -114,7 +126,8 @@ impl Unified {
             return Ok(());
         }
         let (home, is_last) = (&**self.home()?, held.is_only_one());
-        let sent = held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, seq, is_last));
+        let mut send = || held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, seq, is_last));
+        let sent = if is_last { send() } else { self.turns.overlap(self.pages.running(), send) };
         if let Ok(bytes @ 1..) = sent {
             self.log.add(slot, Kind::Change, begin, bytes);
         }

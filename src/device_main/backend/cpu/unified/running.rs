@@ -38,6 +38,11 @@ impl<M> Running<M> {
         result
     }
 
+    /// How many kernels run.
+    pub fn running(&self) -> usize {
+        self.state.load(Ordering::Acquire) / KERNEL
+    }
+
     pub fn hold(&self) -> Held<'_, M> {
         Held { state: &self.state, memory: self.memory.lock() }
     }
