@@ -2,6 +2,7 @@
 //! How to wait for an event that only polling shows: spin, then yield, then sleep.
 
 use super::doorbell::Doorbell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/performance.md).
@@ -45,6 +46,14 @@ pub fn far_patience(bytes: usize) -> Duration {
     Duration::from_nanos(2 * bytes as u64).min(Duration::from_millis(150))
 }
 
+/// A yield that takes this long has given the core to a thread that spins (libomp's do, while they wait), for a time slice
+/// of some milliseconds. Yields among threads that poll by turns take microseconds.
+const SLICE: Duration = Duration::from_micros(500);
+/// So many waits of this process sleep instead of yielding then.
+const WAITS_AFTER_SLICE: u32 = 1000;
+/// How many of them are left.
+static WAITS_WITHOUT_YIELD: AtomicU32 = AtomicU32::new(0);
+
 /// Polls of a thread that gives way before it yields.
 const GIVING_WAY: u32 = 10;
 
@@ -62,12 +71,13 @@ pub struct Backoff<'a> {
     announced: Option<u32>,
     gives_way: bool,
     was_long: bool,
+    yields: bool,
 }
 
 impl<'a> Backoff<'a> {
     /// Starts a wait. The event rings `doorbell`, if there is one.
     pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
-        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false, was_long: false }
+        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false, was_long: false, yields: true }
     }
 
     /// The event has occurred: the next pause starts another wait.
@@ -114,7 +124,12 @@ impl<'a> Backoff<'a> {
 
     /// True if the next [`Backoff::pause`] may sleep.
     pub fn will_sleep(&self, bulk: Option<Duration>) -> bool {
-        self.elapsed() >= bulk.unwrap_or(self.pace.patience)
+        self.since.is_some_and(|since| since.elapsed() >= self.patience(bulk))
+    }
+
+    /// Time of yielding.
+    fn patience(&self, bulk: Option<Duration>) -> Duration {
+        bulk.unwrap_or(if self.yields { self.pace.patience } else { Duration::ZERO })
     }
 
     /// How long this wait has lasted, without its spinning.
@@ -143,10 +158,19 @@ impl<'a> Backoff<'a> {
 
     #[cold]
     fn pause_long(&mut self, bulk: Option<Duration>) {
-        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if waited < bulk.unwrap_or(self.pace.patience) {
+        let since = *self.since.get_or_insert_with(|| {
+            let waits = WAITS_WITHOUT_YIELD.load(Ordering::Relaxed);
+            self.yields = waits == 0;
+            WAITS_WITHOUT_YIELD.store(waits.saturating_sub(1), Ordering::Relaxed);
+            Instant::now()
+        });
+        let waited = since.elapsed();
+        if waited < self.patience(bulk) {
             self.retract();
             std::thread::yield_now();
+            if since.elapsed() - waited > SLICE {
+                WAITS_WITHOUT_YIELD.store(WAITS_AFTER_SLICE, Ordering::Relaxed);
+            }
             return;
         }
         let (least, most) = if bulk.is_some() || self.doorbell.is_none() { SLEEP } else { SLEEP_BELL };
@@ -165,3 +189,7 @@ impl Drop for Backoff<'_> {
         self.retract();
     }
 }
+
+#[cfg(test)]
+#[path = "../../test/rust/unit/link/backoff.rs"]
+mod tests;
