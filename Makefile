@@ -49,7 +49,6 @@ build := build/$(MPI)$(if $(TINY),-tiny,$(if $(DEBUG),-debug))
 cargo-dir := build/cargo/$(MPI)
 debug := $(or $(DEBUG),$(TINY))
 cargo-out := $(cargo-dir)/$(if $(debug),debug,release)
-plugin-out := $(cargo-dir)/$(if $(debug),debug,plugin)
 flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 can-build := scripts/can-build '$(MPICC)' '$(MPI)'
@@ -67,7 +66,7 @@ define lay-out
 @install -d '$1/bin' '$1/include' '$1/share/man/man1' \
   '$1/lib/omptarget-mpi/llvm18' \
   '$1/lib/omptarget-mpi/$(MPI)/llvm17' '$1/lib/omptarget-mpi/$(MPI)/llvm18'
-@install -m 755 '$(plugin-out)/libomptarget_mpi.so' '$1/lib/omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so'
+@install -m 755 '$(cargo-out)/libomptarget_mpi.so' '$1/lib/omptarget-mpi/$(MPI)/libomptarget.rtl.mpi.so'
 @install -m 755 '$(cargo-out)/llvm-offload-mpi-device' '$1/lib/omptarget-mpi/$(MPI)/'
 @install -m 755 '$(cargo-out)/llvm-offload-mpirun' '$1/bin/'
 @ln -sfn ../libomptarget.rtl.mpi.so '$1/lib/omptarget-mpi/$(MPI)/llvm17/libomptarget.rtl.ppc64.so'
@@ -91,12 +90,10 @@ define lay-out
   '$(cargo-out)'/$$p --man > '$1'/share/man/man1/$$p.1 || exit 1; done
 endef
 
-# Always calls cargo, which knows best what is out of date. The library by itself: see
-# Cargo.toml.
+# Always calls cargo, which knows best what is out of date.
 all: $(flang-runtime)
 	@$(can-build)
-	$(cargo) build --locked --bins $(features) $(if $(debug),--lib,--release)
-	$(if $(debug),,$(cargo) rustc --locked --profile plugin --lib --crate-type cdylib $(features))
+	$(cargo) build --locked --lib --bins $(features) $(if $(debug),,--release)
 	$(call lay-out,$(build))
 
 # The end of each build keeps one core only.
