@@ -101,6 +101,10 @@ impl IdleThreads {
             token.wake_watcher();
             std::thread::sleep(LOOK);
         } else if self.leaves_to_root(is_root) || (is_watched && !has_work()) {
+            if is_watched && self.root_watches() {
+                // It may sleep, although there is work that this thread leaves to it.
+                token.wake_watcher();
+            }
             std::thread::park_timeout(Duration::from_millis(100));
         }
         self.resting.lock().retain(|(thread, _)| thread.id() != id);

@@ -2,7 +2,7 @@
 //! How to wait for an event that only polling shows: spin, then yield, then sleep.
 
 use super::doorbell::Doorbell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/performance.md).
@@ -49,10 +49,33 @@ pub fn far_patience(bytes: usize) -> Duration {
 /// A yield that takes this long has given the core to a thread that spins (libomp's do, while they wait), for a time slice
 /// of some milliseconds. Yields among threads that poll by turns take microseconds.
 const SLICE: Duration = Duration::from_micros(500);
-/// So many waits of this process sleep instead of yielding then.
-const WAITS_AFTER_SLICE: u32 = 1000;
+/// After two such yields in a row so many waits of this process sleep instead of yielding. (One may also be the awaited
+/// process's own work.)
+const WAITS_AFTER_SLICES: u32 = 1000;
 /// How many of them are left.
 static WAITS_WITHOUT_YIELD: AtomicU32 = AtomicU32::new(0);
+/// The last yield took a time slice.
+static WAS_SLICE: AtomicBool = AtomicBool::new(false);
+
+/// Notes how long a yield has taken.
+fn note_yield(took: Duration) {
+    let is_slice = took > SLICE;
+    let was_slice = WAS_SLICE.load(Ordering::Relaxed);
+    if is_slice != was_slice {
+        WAS_SLICE.store(is_slice, Ordering::Relaxed);
+    } else if is_slice {
+        WAITS_WITHOUT_YIELD.store(WAITS_AFTER_SLICES, Ordering::Relaxed);
+    }
+}
+
+/// True if the wait that begins yields.
+fn may_yield() -> bool {
+    let waits = WAITS_WITHOUT_YIELD.load(Ordering::Relaxed);
+    if waits > 0 {
+        WAITS_WITHOUT_YIELD.store(waits - 1, Ordering::Relaxed);
+    }
+    waits == 0
+}
 
 /// Polls of a thread that gives way before it yields.
 const GIVING_WAY: u32 = 10;
@@ -77,7 +100,16 @@ pub struct Backoff<'a> {
 impl<'a> Backoff<'a> {
     /// Starts a wait. The event rings `doorbell`, if there is one.
     pub fn new(pace: BackoffPolicy, doorbell: Option<&'a Doorbell>) -> Backoff<'a> {
-        Backoff { spins: 0, pace, since: None, doorbell, announced: None, gives_way: false, was_long: false, yields: true }
+        Backoff {
+            spins: 0,
+            pace,
+            since: None,
+            doorbell,
+            announced: None,
+            gives_way: false,
+            was_long: false,
+            yields: true,
+        }
     }
 
     /// The event has occurred: the next pause starts another wait.
@@ -158,19 +190,16 @@ impl<'a> Backoff<'a> {
 
     #[cold]
     fn pause_long(&mut self, bulk: Option<Duration>) {
-        let since = *self.since.get_or_insert_with(|| {
-            let waits = WAITS_WITHOUT_YIELD.load(Ordering::Relaxed);
-            self.yields = waits == 0;
-            WAITS_WITHOUT_YIELD.store(waits.saturating_sub(1), Ordering::Relaxed);
-            Instant::now()
-        });
+        let Some(since) = self.since else {
+            // Once more without sleeping: now the caller can see that the wait will sleep.
+            (self.since, self.yields) = (Some(Instant::now()), may_yield());
+            return;
+        };
         let waited = since.elapsed();
         if waited < self.patience(bulk) {
             self.retract();
             std::thread::yield_now();
-            if since.elapsed() - waited > SLICE {
-                WAITS_WITHOUT_YIELD.store(WAITS_AFTER_SLICE, Ordering::Relaxed);
-            }
+            note_yield(since.elapsed() - waited);
             return;
         }
         let (least, most) = if bulk.is_some() || self.doorbell.is_none() { SLEEP } else { SLEEP_BELL };

@@ -103,7 +103,8 @@ impl Engine {
         let heard = || self.port(queue.port()).messages().1;
         let wait = || {
             let since = Instant::now();
-            self.wait_until(Some(queue), &|| queue.pending.is_idle() || since.elapsed() > patience / 2)
+            // Several threads may wait for a control queue, which wakes one.
+            self.wait_until(None, &|| queue.pending.is_idle() || since.elapsed() > patience / 2)
         };
         loop {
             let before = heard();
@@ -228,7 +229,7 @@ impl Engine {
                 continue;
             }
             self.waiting.heartbeat.check(&self.connection);
-            backoff.pause(None);
+            backoff.pause(self.connection.link.bulk_patience());
         }
         if ending::has_begun() {
             ending::hold();

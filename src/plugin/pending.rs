@@ -21,9 +21,10 @@ impl Pending {
     /// Ends one operation, whether or not it succeeded; the last one wakes the waiter.
     #[inline]
     pub(crate) fn end(&self) {
-        // Release: the waiter sees what was copied into the program's memory.
-        if self.count.fetch_sub(1, Ordering::Release) == 1
-            && self.has_waiter.load(Ordering::Relaxed)
+        // Also Release: the waiter sees what was copied into the program's memory. SeqCst pairs with `set_waiter`: either
+        // the waiter sees that it is idle, or this thread sees the waiter.
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.has_waiter.load(Ordering::SeqCst)
             && let Some(waiter) = &*self.waiter.lock()
         {
             waiter.unpark();
@@ -31,13 +32,12 @@ impl Pending {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Sets the thread to wake when the queue becomes idle. If it becomes idle just before this takes
-    /// effect, nothing wakes the thread, but its sleep is short, see [`super::progress_lock`].
+    /// Sets the thread to wake when the queue becomes idle. The thread then looks once more whether it is.
     pub(crate) fn set_waiter(&self, thread: Option<Thread>) {
-        self.has_waiter.store(thread.is_some(), Ordering::Relaxed);
+        self.has_waiter.store(thread.is_some(), Ordering::SeqCst);
         *self.waiter.lock() = thread;
     }
 }

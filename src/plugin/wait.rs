@@ -91,22 +91,29 @@ impl Waiting {
             }
             self.progress.unlock();
             let then = driven?;
-            connection.write_output();
+            if connection.has_output() {
+                // That may take long, or block: another thread has the watch meanwhile.
+                watch = None;
+                connection.write_output();
+            }
             if done() {
                 break;
             }
             self.check_liveness(connection, &since);
             last = Some((nth, Instant::now()));
+            let is_patient = since.elapsed() > SHORT;
             match then {
                 Then::Nap => backoff.nap(),
-                Then::GiveWay => self.stand_by(&mut watch, pending, done),
-                Then::Pause if is_one_of_several && since.elapsed() > SHORT => self.stand_by(&mut watch, pending, done),
-                Then::Pause if since.elapsed() > SHORT && !self.has_watch(&mut watch) => {
+                Then::Pause if !is_patient || (!is_one_of_several && self.has_watch(&mut watch)) => {
+                    backoff.pause(connection.link.bulk_patience());
+                }
+                Then::Pause | Then::GiveWay => {
+                    backoff.retract();
                     self.stand_by(&mut watch, pending, done);
                 }
-                Then::Pause => backoff.pause(connection.link.bulk_patience()),
             }
         }
+        drop(watch);
         if let Some(queue) = queue.filter(|queue| queue.waited_long.load(Relaxed) != backoff.was_long()) {
             queue.waited_long.store(backoff.was_long(), Relaxed);
         }
@@ -171,9 +178,14 @@ impl Waiting {
         while port.in_flight() >= IN_FLIGHT && since.elapsed() < CROWDED_PATIENCE {
             match connection.drive()? {
                 Progress::Made => backoff.reset(),
-                Progress::None if !backoff.is_long() => backoff.pause(None),
+                Progress::None if !backoff.is_long() || connection.link.bulk_patience().is_some() => {
+                    backoff.pause(connection.link.bulk_patience());
+                }
                 // Many threads may wait for room.
-                Progress::None | Progress::Elsewhere => std::thread::sleep(ROOM_SLEEP),
+                Progress::None | Progress::Elsewhere => {
+                    backoff.retract();
+                    std::thread::sleep(ROOM_SLEEP);
+                }
             }
         }
         Ok(())

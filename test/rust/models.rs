@@ -3,7 +3,7 @@
 //! primitives from `src/base/sync.rs` are included here over loom's.
 //!
 //! Time is not modelled. A timed sleep never ends here, so a model that depends on the timeout deadlocks, and loom
-//! finds that. Patient threads of a progress lock do depend on it, and are in no model.
+//! finds that. The patient thread of a progress lock that has the watch does depend on it: it yields instead.
 
 use base::sync::{AtomicUsize, Mutex, Ordering, Thread, current, park};
 use device_main::backend::cpu::unified::running::{Held, Running};
@@ -325,6 +325,15 @@ impl Device {
         }
     }
 
+    /// The thread with the watch, whose own wait ends last.
+    fn keep_watch(&self) {
+        let _watch = self.progress.watch();
+        while !self.pending.iter().all(Pending::is_idle) {
+            self.answer_one();
+            thread::yield_now();
+        }
+    }
+
     fn serve(&self, me: usize, wait: fn(&Device, usize)) {
         self.ask(me);
         wait(self, me);
@@ -365,6 +374,21 @@ fn patient_threads_keep_watch_one_after_the_other() {
     for size in [(2, 0, 3), (3, 0, 2)] {
         check_waits(size, Device::wait_patiently);
     }
+}
+
+/// The end of its own wait wakes a thread that rests.
+#[test]
+fn a_thread_that_rests_is_woken_although_the_watch_is_not_passed_on() {
+    check(3, || {
+        let device = Device::new(1, 0);
+        let watch = device.progress.watch();
+        device.ask(0);
+        let other = device.clone();
+        let thread = thread::spawn(move || other.keep_watch());
+        device.wait_patiently(0);
+        thread.join().unwrap();
+        drop(watch);
+    });
 }
 
 // ---- who receives ------------------------------------------------------------------

@@ -129,7 +129,15 @@ pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     }
 }
 
-/// The kernel itself has ended: what is still done for it does not count. Threads of tests have no slot.
+/// The kernel itself begins.
+#[cold]
+pub(super) fn begin_timer(slot: usize) {
+    if let Some(began) = BEGAN.get(slot) {
+        began.store(clock::nanoseconds(), Ordering::Relaxed);
+    }
+}
+
+/// The kernel itself has ended, or waits: what is still done for it does not count. Threads of tests have no slot.
 #[inline]
 pub(super) fn end_timer(slot: usize) {
     if let Some(began) = BEGAN.get(slot) {

@@ -189,7 +189,14 @@ impl Backend for Cpu {
     #[inline]
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         let slot = crash::own_slot();
+        let waits = self.unified.takes_turns();
+        if waits {
+            crash::end_timer(slot);
+        }
         self.unified.begin(slot)?;
+        if waits {
+            crash::begin_timer(slot);
+        }
         kernels::run(launch.kernel, launch.args, launch.array);
         // The rest takes as long as the link does.
         crash::end_timer(slot);

@@ -85,11 +85,25 @@ impl Unified {
     /// A kernel begins on a slot: it sees what the program has written before.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
-        let begun = self.turns.begin(|| self.pages.running(), || self.pages.begin());
-        let begun = begun.map_or(Ok(()), |held| self.renew(held, slot));
-        begun.inspect_err(|_| {
+        let begin = || self.pages.begin();
+        let held = if self.takes_turns() { self.turns.begin(|| self.pages.running(), begin) } else { begin() };
+        held.map_or(Ok(()), |held| self.renew(held, slot)).inspect_err(|_| {
             self.pages.end(|_| ());
+            self.note_end();
         })
+    }
+
+    /// True if a kernel that begins may wait for others.
+    #[inline]
+    pub fn takes_turns(&self) -> bool {
+        self.turns.are_taken()
+    }
+
+    #[inline]
+    fn note_end(&self) {
+        if self.pages.running() == 0 {
+            self.turns.end();
+        }
     }
 
     #[cold]
@@ -112,9 +126,7 @@ impl Unified {
         if settled.is_none() {
             self.turns.note_unused();
         }
-        if self.pages.running() == 0 {
-            self.turns.end();
-        }
+        self.note_end();
         settled.unwrap_or(Ok(()))
     }
 

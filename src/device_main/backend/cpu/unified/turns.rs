@@ -3,8 +3,9 @@
 //!
 //! While kernels overlap, nothing that they have used is forgotten: each one that begins fetches all of that again, and each
 //! one that ends compares all of it. That is work for each kernel about each other one, so `n` kernels gain by turns if one
-//! of them runs for less time than `n` times that work takes. So a kernel that begins while others run waits that long for
-//! them to end. It never waits longer: they may run for long, or depend on it.
+//! of them runs for less time than `n` times that work takes. So the next kernel waits that long for those that run to end.
+//! They may run for longer, or depend on it: then it begins all the same, and the more such waits follow each other, the
+//! more kernels begin after each without waiting.
 
 use crate::base::lock::{Mutex, order};
 use rustix::event::Timespec;
@@ -15,6 +16,14 @@ use std::time::{Duration, Instant};
 /// The part of the work's average that one observation makes up, and by which it shrinks with each kernel that uses no memory
 /// of the program.
 const NEW: u64 = 8;
+/// The part by which it shrinks with each turn: now and then kernels overlap, and show what that takes now.
+const OLD: u64 = 256;
+/// Most nanoseconds of work for one kernel: a program may be stopped meanwhile.
+const MOST_WORK: u64 = 10_000_000;
+/// Longest wait for a turn. Tests must not see it end.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000_000 } else { 100 });
+/// Most kernels that begin without waiting after one that has waited in vain.
+const MOST_FREE: u32 = 1024;
 
 #[derive(Default)]
 pub(super) struct Turns {
@@ -23,37 +32,63 @@ pub(super) struct Turns {
     /// Kernels that wait for their turn.
     waiting: AtomicUsize,
     /// The one whose turn is next has it.
-    next: Mutex<(), { order::TURN }>,
+    next: Mutex<Vain, { order::TURN }>,
     /// The futex: counts how often the last kernel has ended.
     ends: AtomicU32,
 }
 
+/// Waits in vain that have followed each other.
+#[derive(Default)]
+struct Vain {
+    /// So many kernels begin after the last one without waiting.
+    kernels: u32,
+    /// Those that have not begun yet.
+    left: u32,
+}
+
 impl Turns {
-    /// A kernel calls `begin`, in its turn if that is faster. `running` counts kernels that run.
+    /// True if overlapping takes work.
     #[inline]
-    pub fn begin<R>(&self, running: impl Fn() -> usize, begin: impl FnOnce() -> R) -> R {
-        if self.work.load(Ordering::Relaxed) == 0 { begin() } else { self.begin_in_turn(running, begin) }
+    pub fn are_taken(&self) -> bool {
+        self.work.load(Ordering::Relaxed) > 0
     }
 
-    #[cold]
-    fn begin_in_turn<R>(&self, running: impl Fn() -> usize, begin: impl FnOnce() -> R) -> R {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _next = self.next.lock();
+    /// A kernel calls `begin` in its turn. `running` counts kernels that run.
+    pub fn begin<R>(&self, running: impl Fn() -> usize, begin: impl FnOnce() -> R) -> R {
+        // SeqCst pairs with `end`: either the kernel that ends sees this one, or this one sees that none runs.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut vain = self.next.lock();
+        if vain.left > 0 {
+            vain.left -= 1;
+        } else if self.wait(running) {
+            vain.kernels = 0;
+            self.shrink(OLD);
+        } else {
+            vain.kernels = (2 * vain.kernels).clamp(1, MOST_FREE);
+            vain.left = vain.kernels;
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        begin()
+    }
+
+    /// Waits until no kernel runs; false if that takes too long.
+    fn wait(&self, running: impl Fn() -> usize) -> bool {
         let since = Instant::now();
         loop {
             let ends = self.ends.load(Ordering::Acquire);
             let running = running();
+            if running == 0 {
+                return true;
+            }
             let kernels = running + self.waiting.load(Ordering::Relaxed);
-            let patience = Duration::from_nanos(self.work.load(Ordering::Relaxed) * kernels as u64);
-            let left = patience.saturating_sub(since.elapsed());
-            if running == 0 || left.is_zero() {
-                break;
+            let gain = Duration::from_nanos(self.work.load(Ordering::Relaxed) * kernels as u64);
+            let left = gain.min(PATIENCE).saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return false;
             }
             let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
             let _ = futex::wait(&self.ends, futex::Flags::PRIVATE, ends, Some(&left));
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        begin()
     }
 
     /// Does what takes time because so many kernels run.
@@ -61,7 +96,7 @@ impl Turns {
         let begin = Instant::now();
         let result = work();
         // When a kernel begins, and once more when it ends.
-        let new = 2 * begin.elapsed().as_nanos() as u64 / running.max(1) as u64;
+        let new = (2 * begin.elapsed().as_nanos() as u64 / running.max(1) as u64).clamp(1, MOST_WORK);
         let old = self.work.load(Ordering::Relaxed);
         self.work.store(if old == 0 { new } else { old - old / NEW + new / NEW }, Ordering::Relaxed);
         result
@@ -70,16 +105,20 @@ impl Turns {
     /// A kernel has ended without memory of the program.
     #[inline]
     pub fn note_unused(&self) {
-        let work = self.work.load(Ordering::Relaxed);
-        if work > 0 {
-            self.work.store(work - work.div_ceil(NEW), Ordering::Relaxed);
+        if self.are_taken() {
+            self.shrink(NEW);
         }
+    }
+
+    fn shrink(&self, part: u64) {
+        let work = self.work.load(Ordering::Relaxed);
+        self.work.store(work - work.div_ceil(part), Ordering::Relaxed);
     }
 
     /// No kernel runs.
     #[inline]
     pub fn end(&self) {
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
             self.ends.fetch_add(1, Ordering::Release);
             let _ = futex::wake(&self.ends, futex::Flags::PRIVATE, 1);
         }

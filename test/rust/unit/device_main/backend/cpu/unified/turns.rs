@@ -15,9 +15,9 @@ const LONG: Duration = Duration::from_secs(1000);
 #[test]
 fn kernels_begin_at_once_while_overlapping_takes_no_work() {
     let turns = Turns::default();
-    assert_eq!(turns.begin(|| unreachable!("nobody has to count kernels"), || 1), 1);
+    assert!(!turns.are_taken());
     turns.note_unused();
-    assert_eq!(turns.work.load(Ordering::Relaxed), 0);
+    assert!(!turns.are_taken());
 }
 
 #[test]
@@ -49,6 +49,30 @@ fn a_kernel_that_waits_begins_although_another_one_does_not_end() {
 }
 
 #[test]
+fn the_more_waits_are_in_vain_the_more_kernels_do_not_wait() {
+    let turns = turns(Duration::from_nanos(1));
+    let waits = (0..100).filter(|_| {
+        turns.begin(|| 1, || ());
+        let vain = turns.next.lock();
+        vain.left == vain.kernels
+    });
+    // The first kernel, and those after 1, 2, 4, 8, 16 and 32 further ones.
+    assert_eq!(waits.count(), 7);
+    turns.next.lock().left = 0;
+    turns.begin(|| 0, || ());
+    assert_eq!(turns.next.lock().kernels, 0);
+}
+
+#[test]
+fn turns_end_if_overlapping_was_not_seen_for_long() {
+    let turns = turns(LONG);
+    for _ in 0..100_000 {
+        turns.begin(|| 0, || ());
+    }
+    assert!(!turns.are_taken());
+}
+
+#[test]
 fn work_is_counted_for_each_kernel_that_runs() {
     let (turns, work) = (Turns::default(), || thread::sleep(Duration::from_millis(8)));
     turns.overlap(4, work);
@@ -56,6 +80,9 @@ fn work_is_counted_for_each_kernel_that_runs() {
     assert!(first >= 4_000_000, "when one of four begins, and again when it ends");
     turns.overlap(1, work);
     assert!(turns.work.load(Ordering::Relaxed) > first);
+    let stopped = Turns::default();
+    stopped.overlap(1, || thread::sleep(Duration::from_millis(20)));
+    assert_eq!(stopped.work.load(Ordering::Relaxed), MOST_WORK);
 }
 
 #[test]
@@ -64,5 +91,5 @@ fn kernels_without_memory_of_the_program_end_the_turns() {
     for _ in 0..1000 {
         turns.note_unused();
     }
-    assert_eq!(turns.begin(|| 1, || 1), 1);
+    assert!(!turns.are_taken());
 }
