@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 /// of the program.
 const NEW: u64 = 8;
 /// The part by which it shrinks with each turn: now and then kernels overlap, and show what that takes now.
-const OLD: u64 = 256;
+const OLD: u64 = 4096;
 /// Most nanoseconds of work for one kernel: a program may be stopped meanwhile.
 const MOST_WORK: u64 = 10_000_000;
 /// Longest wait for a turn. Tests must not see it end.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000_000 } else { 100 });
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000_000 } else { 1000 });
 /// Most kernels that begin without waiting after one that has waited in vain.
-const MOST_FREE: u32 = 1024;
+const MOST_FREE: u32 = 4;
 
 #[derive(Default)]
 pub(super) struct Turns {
