@@ -49,8 +49,8 @@ pub fn far_patience(bytes: usize) -> Duration {
 /// A yield that takes this long has given the core to a thread that spins (libomp's do, while they wait), for a time slice
 /// of some milliseconds. Yields among threads that poll by turns take microseconds.
 const SLICE: Duration = Duration::from_micros(500);
-/// After two such yields in a row so many waits of this process sleep instead of yielding. (One may also be the awaited
-/// process's own work.)
+/// How many waits of this process sleep instead of yielding after two such yields in a row. A single one may be the work
+/// of the awaited process.
 const WAITS_AFTER_SLICES: u32 = 1000;
 /// How many of them are left.
 static WAITS_WITHOUT_YIELD: AtomicU32 = AtomicU32::new(0);

@@ -47,8 +47,8 @@ pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
 }
 
 /// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all others as they are.
-/// Conflicts stay as they are too; the first one is returned. A byte that has the new value already is none:
-/// several devices may store the same flag.
+/// A byte in conflict is not changed either; the first such byte is returned. A byte that already has the new value is not
+/// in conflict: several devices may store the same flag.
 ///
 /// # Safety
 /// The pages of `to[..new.len()]` can be read and written. Other threads access them by atomic or plain accesses of the

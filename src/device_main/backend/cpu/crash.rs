@@ -122,7 +122,7 @@ pub(super) fn own_slot() -> usize {
 #[inline]
 pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     if timed {
-        BEGAN[slot].store(clock::nanoseconds(), Ordering::Relaxed);
+        begin_timer(slot);
     }
     if let Some(board) = board() {
         board.kernel(slot).store(kernel, Ordering::Release);
@@ -130,7 +130,7 @@ pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
 }
 
 /// The kernel itself begins.
-#[cold]
+#[inline]
 pub(super) fn begin_timer(slot: usize) {
     if let Some(began) = BEGAN.get(slot) {
         began.store(clock::nanoseconds(), Ordering::Relaxed);

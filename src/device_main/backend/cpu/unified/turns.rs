@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The part of the work's average that one observation makes up, and by which it shrinks with each kernel that uses no memory
 /// of the program.
 const NEW: u64 = 8;
-/// The part by which it shrinks with each turn: now and then kernels overlap, and show what that takes now.
+/// The part by which it shrinks with each turn, so that kernels overlap from time to time and the cost is measured again.
 const OLD: u64 = 4096;
 /// Most nanoseconds of work for one kernel: a program may be stopped meanwhile.
 const MOST_WORK: u64 = 10_000_000;
@@ -40,9 +40,9 @@ pub(super) struct Turns {
 /// Waits in vain that have followed each other.
 #[derive(Default)]
 struct Vain {
-    /// So many kernels begin after the last one without waiting.
+    /// How many kernels may begin without waiting after the last one.
     kernels: u32,
-    /// Those that have not begun yet.
+    /// How many of those have not begun yet.
     left: u32,
 }
 
@@ -91,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// Does what takes time because so many kernels run.
+    /// Runs `work`, which takes time because `running` kernels overlap, and measures it.
     pub fn overlap<R>(&self, running: usize, work: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
         let result = work();
