@@ -46,7 +46,7 @@ impl Device {
         control: Arc<Queue>,
     ) -> Device {
         let is_near = engine.is_near(number, &hello);
-        let near = if is_near { Near::new(hello.pid as i32, range.start, shared) } else { Near::default() };
+        let near = if is_near { Near::new(shared) } else { Near::default() };
         debug!("{}: memory {}", engine.port(number).name, near);
         let queues = Arc::new(Queues::new(engine, number));
         let unbuffered = match (hello.backend, executor.large) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The memory of a device on this node, as far as this process can access it by itself. All of it can be accessed by system
-//! calls. A file that both processes map has the beginning of the arena, where small data is, and windows: parts of large
-//! data that the program often copies.
+//! The memory of a device on this node, as far as this process can access it by itself: a file that both processes map has
+//! the beginning of the arena, where small data is, and windows: parts of large data that the program often copies.
 
 use super::batch::Target;
 use super::libraries;
@@ -10,7 +9,6 @@ use crate::base::limits::{COPIES_TO_SHARE, SHARED_MEMORY, SHARED_WINDOWS};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::sys::mapping::Guarded;
-use crate::sys::process::{read_memory, write_memory};
 use crate::sys::{node, shared_file};
 use crate::wire::command::SharedFile;
 use rustc_hash::FxHashMap;
@@ -19,15 +17,12 @@ use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::RwLockWriteGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The largest copy that this process makes itself: MPI is as fast for larger ones, and the device touches its memory
 /// first (NUMA).
 const COPY_MAX: u64 = 64 << 10;
-/// The smallest copy from or to the program that is made by a system call: a smaller one costs less in a message, which is
-/// sent anyway.
-pub(crate) const BY_CALL_MIN: u64 = (8 << 10) + 1;
 /// After this many copies, which a device does not see, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
 /// When copies of this many pages are counted, one of a further page halves all counts, and those of 1 are forgotten.
@@ -51,8 +46,7 @@ pub(crate) struct SharedPart {
     map: Guarded,
     /// Bytes of the arena's beginning, which are the first ones of the mapping.
     beginning: u64,
-    /// Never waited for: copies go by message while a window is made, and no window is made while this process accesses
-    /// the memory around it by system calls.
+    /// Never waited for: copies go by message while a window is made.
     windows: RwLock<Windows>,
     /// Copies elsewhere, by their first pages.
     counts: Mutex<FxHashMap<u64, u32>, { order::LEAF }>,
@@ -178,8 +172,6 @@ impl NewWindow<'_> {
 /// What this process can access of a device's memory.
 #[derive(Default)]
 pub(crate) struct Near {
-    /// The device's process, if the system lets this one access its memory.
-    process: Option<i32>,
     shared: Option<SharedPart>,
     /// One thread at a time uses a queue.
     queues_are_private: bool,
@@ -188,45 +180,21 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// The memory of `process`, whose arena is at `at`.
-    pub(crate) fn new(process: i32, at: u64, shared: Option<SharedPart>) -> Near {
-        let mut byte = 0;
-        // SAFETY: the byte is writable.
-        let is_readable = |&pid: &i32| unsafe { read_memory(pid, at, &mut byte, 1) == 1 };
-        let process = Some(process).filter(is_readable);
-        Near { process, shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
+    /// The memory of a device on this node, with what it shares.
+    pub(crate) fn new(shared: Option<SharedPart>) -> Near {
+        Near { shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
     /// The address here of a few bytes of the device's memory, if this process has mapped them.
     #[inline]
-    fn mapped(&self, at: u64, len: u64) -> Option<*mut u8> {
+    pub(crate) fn mapped(&self, at: u64, len: u64) -> Option<*mut u8> {
         self.shared.as_ref().filter(|_| len <= COPY_MAX)?.here(at, len)
     }
 
-    /// How to access these bytes; by a system call only from `by_call` bytes on.
+    /// True if this process may have mapped `len` bytes in one piece.
     #[inline]
-    pub(crate) fn access(&self, at: u64, len: u64, by_call: u64) -> Option<Access<'_>> {
-        if let Some(here) = self.mapped(at, len) {
-            return Some(Access::Mapped(here));
-        }
-        let process = self.process.filter(|_| (by_call..=COPY_MAX).contains(&len))?;
-        let stays = match &self.shared {
-            Some(shared) => Some(shared.windows.try_read()?),
-            None => None,
-        };
-        Some(Access::ByCall { process, at, _stays: stays })
-    }
-
-    /// True if this process may be able to access `len` bytes; by a system call only from `by_call` bytes on.
-    #[inline]
-    pub(crate) fn is_possible(&self, len: u64, by_call: u64) -> bool {
-        len <= COPY_MAX && (self.shared.is_some() || (self.process.is_some() && len >= by_call))
-    }
-
-    /// True if this process has mapped these bytes.
-    #[inline]
-    pub(crate) fn is_mapped(&self, at: u64, len: u64) -> bool {
-        self.mapped(at, len).is_some()
+    pub(crate) fn is_possible(&self, len: u64) -> bool {
+        len <= COPY_MAX && self.shared.is_some()
     }
 
     /// Counts a copy that begins at `at` outside of what is shared. Returns a window for more of them if it is due and
@@ -257,55 +225,7 @@ impl Near {
 
 impl fmt::Display for Near {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by_call = if self.process.is_some() { "within" } else { "out of" };
-        let mapped = if self.shared.is_some() { "mapped" } else { "not mapped" };
-        write!(f, "{by_call} reach, its beginning {mapped}")
-    }
-}
-
-/// How this process accesses some memory of a device.
-pub(crate) enum Access<'a> {
-    Mapped(*mut u8),
-    /// By the process's number, and the address there. Until then no window is made.
-    ByCall {
-        process: i32,
-        at: u64,
-        _stays: Option<RwLockReadGuard<'a, Windows>>,
-    },
-}
-
-impl Access<'_> {
-    /// Copies to the device's memory; false if that is not possible.
-    ///
-    /// # Safety
-    /// `from[..len]` is readable, and [`Near::access`] gave this access for `len` bytes.
-    #[inline]
-    pub(crate) unsafe fn write(self, from: *const u8, len: usize) -> bool {
-        match self {
-            // SAFETY: the caller's promise. What the device does there meanwhile is up to the program.
-            Access::Mapped(to) => unsafe { to.copy_from(from, len) },
-            Access::ByCall { process, at, .. } => {
-                // SAFETY: the caller's promise.
-                let bytes = unsafe { std::slice::from_raw_parts(from, len) };
-                return write_memory(process, at, bytes) == len as isize;
-            }
-        }
-        true
-    }
-
-    /// Copies from the device's memory; false if that is not possible.
-    ///
-    /// # Safety
-    /// `to[..len]` is writable, and [`Near::access`] gave this access for `len` bytes.
-    #[inline]
-    pub(crate) unsafe fn read(self, to: *mut u8, len: usize) -> bool {
-        match self {
-            // SAFETY: as in `write`.
-            Access::Mapped(from) => unsafe { to.copy_from(from, len) },
-            // SAFETY: the caller's promise.
-            Access::ByCall { process, at, .. } => return unsafe { read_memory(process, at, to, len) == len as isize },
-        }
-        true
+        write!(f, "{}", if self.shared.is_some() { "shared with this process" } else { "not shared" })
     }
 }
 

@@ -4,7 +4,7 @@
 use super::address_map::AddressMap;
 use super::arena::Arena;
 use super::batch::ExtraParts;
-use super::near::{Access, BY_CALL_MIN, Near, NewWindow};
+use super::near::{Near, NewWindow};
 use super::queue::{Open, Queue};
 use super::queue_trace::What;
 use super::queues::Queues;
@@ -104,26 +104,22 @@ impl Memory {
         !(self.unbuffered.start <= at && at + len <= self.unbuffered.end)
     }
 
-    /// How this process itself accesses these bytes now, as a part of `queue`, if that is possible. By a system call only
-    /// from `by_call` bytes on.
-    fn direct(&self, queue: &Queue, at: u64, len: u64, by_call: u64) -> Result<Option<Access<'_>>> {
-        if !self.near.is_possible(len, by_call) || !self.is_settled(queue, len)? {
+    /// Where this process itself can access these bytes now, as a part of `queue`, if it can.
+    fn direct(&self, queue: &Queue, at: u64, len: u64) -> Result<Option<*mut u8>> {
+        if !self.near.is_possible(len) || !self.is_settled(queue, len)? {
             return Ok(None);
         }
-        if !self.near.is_mapped(at, len) {
+        if self.near.mapped(at, len).is_none() {
             self.near.new_window(at).map_or(Ok(()), |window| self.share(window))?;
         }
-        let Some(access) = self.near.access(at, len, by_call) else { return Ok(None) };
+        let Some(here) = self.near.mapped(at, len) else { return Ok(None) };
         if self.near.is_answer_due() {
             // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();
             self.queues.engine.reserve(&queue, &mut queue.open(), 0, 0)?.gives_something();
             self.queues.synchronize(queue)?;
         }
-        let (port, doorbells) = (self.queues.port(), self.queues.engine.connection.link.doorbells());
-        // Once the device has ended, its number may stand for another process.
-        let is_its = matches!(access, Access::Mapped(_)) || !doorbells.sees_ended(port.rank);
-        Ok(is_its.then_some(access))
+        Ok(Some(here))
     }
 
     /// Has the device move these pages to where this process can access them as memory, if it executes nothing.
@@ -226,12 +222,11 @@ impl Memory {
             let what = if to_device { "write to" } else { "read from" };
             return self.copy_unknown(queue, what, device, size, piece);
         }
-        if let Some(access) = self.direct(queue, device, size, BY_CALL_MIN)? {
-            let len = size as usize;
-            // SAFETY: the caller's promise.
-            if unsafe { if to_device { access.write(host, len) } else { access.read(host, len) } } {
-                return Ok(());
-            }
+        if let Some(here) = self.direct(queue, device, size)? {
+            let (to, from) = if to_device { (here, host) } else { (host, here) };
+            // SAFETY: the caller's promise. What the device does there meanwhile is up to the program.
+            unsafe { to.copy_from(from, size as usize) };
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         if !to_device && unsafe { self.defer(queue, device, host, size)? } {
@@ -374,16 +369,12 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if let Some(target) = other.direct(queue, to, size, 1)?
-            && let Some(source) = self.direct(queue, from, size, 1)?
+        if let Some(target) = other.direct(queue, to, size)?
+            && let Some(source) = self.direct(queue, from, size)?
         {
-            let len = size as usize;
-            let mut bytes: Vec<u8> = Vec::with_capacity(len);
-            let at = bytes.as_mut_ptr();
-            // SAFETY: there is room for `len` bytes, which are written before they are read.
-            if unsafe { source.read(at, len) && target.write(at, len) } {
-                return Ok(());
-            }
+            // SAFETY: both are mapped here for as long as the process lives.
+            unsafe { target.copy_from(source, size as usize) };
+            return Ok(());
         }
         let is_buffered = self.is_buffered(from, size) || other.is_buffered(to, size);
         let piece = if is_buffered { staged_piece(size) } else { size };

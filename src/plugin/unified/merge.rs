@@ -82,10 +82,7 @@ unsafe fn merge_words(
     let (mut at, mut merged) = (0, Ok(()));
     while at < new.len() {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has these instructions, and the caller's promise.
-            at += unsafe { replace_lines(first.wrapping_add(at), &new[at..], &old[at..]) };
-        } else if std::arch::is_x86_feature_detected!("cmpxchg16b") {
+        if std::arch::is_x86_feature_detected!("cmpxchg16b") {
             // SAFETY: the processor has the instruction, and the caller's promise.
             at += unsafe { replace_pairs(first.wrapping_add(at), &new[at..], &old[at..]) };
         }
@@ -99,49 +96,6 @@ unsafe fn merge_words(
         at += 1;
     }
     merged
-}
-
-/// Replaces words a cache line at a time, as long as they have their old values, by stores of the changed bytes alone: that
-/// takes a quarter of the time of [`replace_pairs`]. Returns how many words were replaced.
-///
-/// Looking and storing are two steps: if the program writes to one of the changed bytes in between, its value is lost, where
-/// the other ways would find the conflict. Bytes that only one side writes are safe.
-///
-/// # Safety
-/// As for [`merge_words`]. The processor has AVX-512BW.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn replace_lines(first: *const AtomicU64, new: &[[u8; WORD]], old: &[[u8; WORD]]) -> usize {
-    use std::arch::x86_64::*;
-    const LINE: usize = 64;
-    if !(first as usize).is_multiple_of(LINE) {
-        return 0;
-    }
-    let (new, old) = (new.as_flattened().as_chunks::<LINE>().0, old.as_flattened().as_chunks::<LINE>().0);
-    let kept = new.iter().zip(old).enumerate().position(|(i, (new, old))| {
-        // SAFETY: both are as long.
-        let (new, old) = unsafe { (_mm512_loadu_epi8(new.as_ptr().cast()), _mm512_loadu_epi8(old.as_ptr().cast())) };
-        let changed = _mm512_cmpneq_epi8_mask(new, old);
-        let at = first.cast::<u8>().wrapping_add(i * LINE);
-        let here: __m512i;
-        // SAFETY: the caller's promise: others may write there, so the compiler must not read it twice.
-        unsafe {
-            std::arch::asm!("vmovdqa64 {}, [{}]", out(zmm_reg) here, in(reg) at,
-                options(nostack, preserves_flags, readonly));
-        }
-        let is_kept = _mm512_mask_cmpneq_epi8_mask(changed, here, old) != 0;
-        if !is_kept && changed != 0 {
-            // SAFETY: the caller's promise. Bytes that are not in the mask are not written (Intel SDM, VMOVDQU8). The manuals
-            // promise that an aligned access of 8 bytes is not divided, but not so for the words of a vector: no processor
-            // is known to divide one, and a test looks for it.
-            unsafe {
-                std::arch::asm!("vmovdqu8 [{}] {{{}}}, {}", in(reg) at, in(kreg) changed, in(zmm_reg) new,
-                    options(nostack, preserves_flags));
-            }
-        }
-        is_kept
-    });
-    LINE / WORD * kept.unwrap_or(new.len())
 }
 
 /// Replaces words two at a time, as long as they have their old values: that takes half the time. Returns how many words

@@ -64,17 +64,3 @@ fn a_window_is_due_after_several_copies() {
     (0..2 * COUNTED as u64).for_each(|n| assert!(!shared.is_window_due(AT + n * u64::from(node::page_size()))));
     assert!(shared.counts.lock().len() <= COUNTED);
 }
-
-#[test]
-fn no_window_is_made_during_a_copy_by_a_system_call() {
-    let (process, at) = (Some(std::process::id() as i32), AT + CAPACITY / 2);
-    let near = Near { process, shared: Some(shared()), queues_are_private: true, copies: AtomicU32::new(0) };
-    let shared = near.shared.as_ref().unwrap();
-    let access = near.access(at, BY_CALL_MIN, BY_CALL_MIN);
-    assert!(matches!(access, Some(Access::ByCall { .. })) && shared.new_window(at).is_none());
-    drop(access);
-    let window = shared.new_window(at).unwrap();
-    assert!(near.access(at, BY_CALL_MIN, BY_CALL_MIN).is_none(), "by message");
-    window.add();
-    assert!(matches!(near.access(at, BY_CALL_MIN, BY_CALL_MIN), Some(Access::Mapped(_))));
-}

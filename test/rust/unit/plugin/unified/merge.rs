@@ -3,7 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use std::sync::atomic::AtomicU8;
 
 /// Some cache lines.
 const LEN: usize = 192;
@@ -45,98 +45,20 @@ fn a_conflict_keeps_nothing_else_of_its_line() {
 }
 
 #[cfg(target_arch = "x86_64")]
-type Replace = unsafe fn(*const AtomicU64, &[[u8; WORD]], &[[u8; WORD]]) -> usize;
-
-/// The ways to replace several words that this processor has, with their steps: each is for other processors, and `merge`
-/// uses one of them.
-#[cfg(target_arch = "x86_64")]
-fn ways() -> Vec<(Replace, usize)> {
-    let mut ways: Vec<(Replace, usize)> = Vec::new();
-    if std::arch::is_x86_feature_detected!("cmpxchg16b") {
-        ways.push((replace_pairs, 16));
-    }
-    if std::arch::is_x86_feature_detected!("avx512bw") {
-        ways.push((replace_lines, 64));
-    }
-    ways
-}
-
-/// Bytes that only the program has changed hold up pairs, not lines.
-#[cfg(target_arch = "x86_64")]
 #[test]
-fn words_are_replaced_up_to_a_conflict() {
-    for (replace, step) in ways() {
-        let mut memory = Aligned([0; LEN]);
-        memory.0[100] = 3;
-        memory.0[1] = 5;
-        let mut new = [1; LEN];
-        new[1] = 0;
-        // SAFETY: it is this memory, which nothing else uses now, and the processor has the instructions.
-        let replace = |new: &[u8; LEN], at: &mut Aligned| unsafe {
-            replace(at.0.as_mut_ptr().cast(), new.as_chunks().0, [0; LEN].as_chunks().0)
-        };
-        let end = 100 / step * step;
-        assert_eq!(replace(&new, &mut memory), if step == 16 { 0 } else { end / WORD });
-        new[1] = 1;
-        memory = Aligned([0; LEN]);
-        memory.0[100] = 3;
-        assert_eq!(replace(&new, &mut memory), end / WORD);
-        assert!((0..LEN).all(|i| memory.0[i]
-            == if i < end {
-                1
-            } else if i == 100 {
-                3
-            } else {
-                0
-            }));
+fn pairs_of_words_are_replaced_up_to_a_conflict() {
+    if !std::arch::is_x86_feature_detected!("cmpxchg16b") {
+        return;
     }
-}
-
-/// A reader sees the old bytes of a word or the new ones, never some of each, whichever way replaces it. Of each word of a line
-/// other bytes change.
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn words_of_lines_are_never_torn() {
-    const N: usize = 64 / WORD;
-    /// Changes that the reader sees.
-    const ENOUGH: usize = 1000;
-    let line = |value: u8| -> [[u8; WORD]; N] {
-        std::array::from_fn(|word| std::array::from_fn(|byte| if byte < word { 0 } else { value }))
-    };
-    for (replace, step) in ways() {
-        #[repr(align(64))]
-        struct Line([AtomicU64; N]);
-        let line_of_memory = Line([const { AtomicU64::new(0) }; N]);
-        let words = &line_of_memory.0;
-        let (is_done, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let mut last = 0;
-                while !is_done.load(Ordering::Relaxed) {
-                    for (n, word) in words.iter().enumerate() {
-                        let seen = word.load(Ordering::Relaxed).to_ne_bytes();
-                        assert!(
-                            seen[n..].iter().all(|byte| *byte == seen[n]),
-                            "word {n}: {seen:?}, in steps of {step}"
-                        );
-                        changes.fetch_add((n == 0 && seen[0] != last).into(), Ordering::Relaxed);
-                        last = if n == 0 { seen[0] } else { last };
-                    }
-                }
-            });
-            let begin = std::time::Instant::now();
-            let mut last = 0u8;
-            while changes.load(Ordering::Relaxed) < ENOUGH && !reader.is_finished() {
-                assert!(begin.elapsed() < std::time::Duration::from_secs(60), "nobody reads");
-                for value in [last.wrapping_add(1), last.wrapping_add(2)] {
-                    // SAFETY: this line, which is only accessed as atomics; the processor has the instructions.
-                    assert_eq!(unsafe { replace(words.as_ptr(), &line(value), &line(last)) }, N);
-                    last = value;
-                }
-            }
-            is_done.store(true, Ordering::Relaxed);
-        });
-    }
+    const PAIR: usize = 2 * WORD;
+    let (mut memory, new) = (Aligned([0; LEN]), [1; LEN]);
+    memory.0[100] = 3;
+    // SAFETY: it is this memory, which nothing else uses now, and the processor has the instruction.
+    let replaced = unsafe { replace_pairs(memory.0.as_mut_ptr().cast(), new.as_chunks().0, [0; LEN].as_chunks().0) };
+    let end = 100 / PAIR * PAIR;
+    assert_eq!(replaced, end / WORD);
+    assert!(memory.0[..end].iter().all(|byte| *byte == 1) && memory.0[end..100].iter().all(|byte| *byte == 0));
+    assert!(memory.0[100] == 3 && memory.0[101..].iter().all(|byte| *byte == 0));
 }
 
 #[test]
