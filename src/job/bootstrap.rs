@@ -112,9 +112,15 @@ pub fn size() -> usize {
     launcher().and_then(|(_, size)| size).unwrap_or(0)
 }
 
-/// True unless another rank reports what all ranks would report.
+/// True unless another rank reports what all ranks would report. (The first rank may be a device, which reports nothing:
+/// so the first one of each program does, where Open MPI says how many ranks each has.)
 pub fn speaks_for_all() -> bool {
-    rank().is_none_or(|rank| rank == 0)
+    let counts = std::env::var("OMPI_APP_CTX_NUM_PROCS").unwrap_or_default();
+    let ends = counts.split_whitespace().scan(0, |end, n| {
+        *end += n.parse::<u32>().ok()?;
+        Some(*end)
+    });
+    rank().is_none_or(|rank| rank == 0 || ends.into_iter().any(|end| end == rank))
 }
 
 /// Fails if the launcher and the MPI library can't work together: each rank would be alone.

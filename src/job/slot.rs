@@ -29,6 +29,15 @@ pub(crate) fn claim() -> Result<()> {
     claimed.map_err(explain)
 }
 
+/// Claims the slot of a process whose program has started MPI itself, for other programs there to say why they can't. (With
+/// Hydra MPI itself uses the connection that a claim would need.)
+pub(crate) fn note_started() {
+    if let (Some((Launcher::OpenMpi, _)), Some(path)) = (launcher(), file()) {
+        // Where it is claimed already, this program can't have started MPI, or has said so.
+        let _ = claim_file(&path);
+    }
+}
+
 /// The file that claims a slot, where PMIx has a folder for the job.
 fn file() -> Option<PathBuf> {
     let get = |name| std::env::var(name).ok();

@@ -106,10 +106,11 @@ impl Plan {
         if options.spawn && bootstrap::launcher().is_some() {
             return Err(Error::new("--spawn: this is a slot of a job already, in which MPI can start once only"));
         }
-        let calls_mpi = options.program_mpi.or(settings.program_mpi).unwrap_or(own_mpi.is_some());
+        let said = options.program_mpi.or(settings.program_mpi);
+        let calls_mpi = said.unwrap_or(own_mpi.is_some());
         let regions = Regions::of(options, program.as_ref(), settings.backend, calls_mpi);
         let is_job = !options.spawn
-            && (calls_mpi
+            && (said == Some(true)
                 || build.family != Family::OpenMpi
                 || !is_script_of_this_host(options, program.as_ref(), &regions)?);
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.

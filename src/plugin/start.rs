@@ -221,7 +221,8 @@ pub(crate) fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
                 "the program has called MPI_Init, against OMPTARGET_MPI_PROGRAM_MPI=no (llvm-offload-mpirun --program-mpi no)",
             ));
         }
-        _ => {}
+        Some(_) => slot::note_started(),
+        None => {}
     }
     let executable = device_executable()?;
     let ranks = settings.ranks_of(devices as u32).map_err(|e| e.context("OMPTARGET_MPI_DEVICES"))? as usize;

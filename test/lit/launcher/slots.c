@@ -38,6 +38,13 @@
 // RUN: %if openmpi %{ %bare %launch -n 2 --spawn %t children 0 | FileCheck %s --check-prefix=CHILDREN %}
 // RUN: %if openmpi %{ %bare %launch -n 2 --spawn %t exec | FileCheck %s --check-prefix=ALL %}
 // RUN: %if openmpi %{ %launch --dry-run -n 2 sh -c %t | FileCheck %s --check-prefix=DIRECT %}
+// A script with an MPI application, whose MPI_Init would be the only one of its slot.
+// RUN: %if openmpi && mpicc %{ %mpicc -DOWN_MPI %s -o %t.mpi %}
+// RUN: %if openmpi && mpicc %{ %bare %launch -n 2 sh -c '%t.mpi; %t; %t.mpi' | FileCheck %s --check-prefix=ALL %}
+// RUN: %if openmpi && mpicc %{ env OMPTARGET_MPI_DEVICES=2 %run --ranks h --rc 1 sh -c '%t.mpi; %t' > %t.out 2> %t.err %}
+// RUN: %if openmpi && mpicc %{ FileCheck %s --input-file %t.out --check-prefix=APPLICATION --implicit-check-not=region %}
+// RUN: %if openmpi && mpicc %{ %line error %t.err "in this slot of the job by process" "has ended" %}
+// APPLICATION: 2 devices, region: device
 // RUN: %if openmpi %{ %launch --dry-run -n 2 --launcher mpirun sh -c %t | FileCheck %s --check-prefix=RANK %}
 // RUN: %if openmpi %{ %launch --dry-run --info -n 2 sh -c %t | FileCheck %s --check-prefix=RANK %}
 // RUN: %if openmpi %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %launch --dry-run sh -c %t | FileCheck %s --check-prefix=DIRECT %}
@@ -58,6 +65,9 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#ifdef OWN_MPI
+#include <mpi.h>
+#endif
 
 extern char **environ;
 
@@ -99,6 +109,12 @@ static void start_children(char *program, int expected) {
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
+#ifdef OWN_MPI
+  MPI_Init(&argc, &argv);
+  int wrong = run_region();
+  MPI_Finalize();
+  return wrong;
+#endif
   if (!strcmp(what, "help")) {
     printf("%d devices\n", omp_get_num_devices());
     return 0;
