@@ -32,8 +32,10 @@ pub(crate) fn claim() -> Result<()> {
 /// Claims the slot of a process whose program has started MPI itself, for other programs there to say why they can't. (With
 /// Hydra MPI itself uses the connection that a claim would need.)
 pub(crate) fn note_started() {
-    if let (Some((Launcher::OpenMpi, _)), Some(path)) = (launcher(), file()) {
-        // Where it is claimed already, this program can't have started MPI, or has said so.
+    if !matches!(launcher(), None | Some((Launcher::Pmi, _)))
+        && let Some(path) = file()
+    {
+        // An error means that the slot is claimed already, which is as good.
         let _ = claim_file(&path);
     }
 }

@@ -112,7 +112,11 @@ impl Plan {
         let is_job = !options.spawn
             && (said == Some(true)
                 || build.family != Family::OpenMpi
-                || !is_script_of_this_host(options, program.as_ref(), &regions)?);
+                || !match is_script_of_this_host(options, program.as_ref(), &regions) {
+                    // An MPI application needs no place for devices on other hosts.
+                    Err(_) if calls_mpi => false,
+                    known => known?,
+                });
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = (calls_mpi || !is_job) && !options.info;
         let job = Job::empty(kind, launcher, options, settings.heartbeat);

@@ -106,10 +106,15 @@ impl Memory {
 
     /// Where this process itself can access these bytes now, as a part of `queue`, if it can.
     fn direct(&self, queue: &Queue, at: u64, len: u64) -> Result<Option<*mut u8>> {
-        if !self.near.is_possible(len) || !self.is_settled(queue, len)? {
+        if !self.near.is_possible(len) {
             return Ok(None);
         }
-        if self.near.mapped(at, len).is_none() {
+        let is_mapped = self.near.mapped(at, len).is_some();
+        // Only a copy that this process will make has to wait for what comes before.
+        if !(is_mapped || self.near.is_window_due(at)) || !self.is_settled(queue, len)? {
+            return Ok(None);
+        }
+        if !is_mapped {
             self.near.new_window(at).map_or(Ok(()), |window| self.share(window))?;
         }
         let Some(here) = self.near.mapped(at, len) else { return Ok(None) };
@@ -369,9 +374,7 @@ impl Memory {
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
         }
-        if let Some(target) = other.direct(queue, to, size)?
-            && let Some(source) = self.direct(queue, from, size)?
-        {
+        if let (Some(target), Some(source)) = (other.direct(queue, to, size)?, self.direct(queue, from, size)?) {
             // SAFETY: both are mapped here for as long as the process lives.
             unsafe { target.copy_from(source, size as usize) };
             return Ok(());
