@@ -22,6 +22,8 @@
 #   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
+#   make check-detects [WORDS=…]         breaks the product in 170 ways, one at a time: does
+#                                        a test notice? (test/detects/run)
 #   make check-debian13                  in a root of Debian 13, which it makes: tests with its
 #                                        MPIs and the real LLVM 17, 18 and 22
 #   make check-gpu [MPI=…] [LLVM=16]     tests on this machine's GPU (scripts/check-gpu); a machine
@@ -53,7 +55,7 @@ flang-runtime := build/fortran/libomptarget-flang.a
 cargo := MPICC=$(MPICC) CARGO_TARGET_DIR=$(cargo-dir) cargo
 can-build := scripts/can-build '$(MPICC)' '$(MPI)'
 
-.PHONY: all both help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-gpu soak sanitize fmt lint fuzz clean
+.PHONY: all both help install uninstall llvm19 llvm20 llvm21 llvm22 setup demo bench check check-all check-faults check-llvm19 check-debian13 check-detects check-gpu soak sanitize fmt lint fuzz clean
 
 # $(call lay-out,TO): copies what cargo made to a prefix, which may have builds for
 # other MPIs already; the plain names are of the last one. libomptarget 18 and older find a
@@ -159,6 +161,11 @@ check-llvm19:
 
 check-debian13:
 	@scripts/check debian13
+
+check-detects:
+	@scripts/setup check19
+	@scripts/llvm.py 19
+	@test/detects/run $(WORDS)
 
 check-gpu:
 	@MPI=$(MPI) scripts/check-gpu

@@ -15,7 +15,7 @@ Parameters:
             without MPI: what fails there is a wrong test, not a wrong plugin
   gpu       the architecture of the GPU for which programs are compiled (sm_90, gfx90a; scripts/check-gpu), or "host":
             LLVM's host plugin in its place
-  starts    how often tests of the start and the end run their jobs: 10
+  thorough  1 repeats more often what tests repeat, and runs each of their variants
   user      "ordinary" runs all jobs as an ordinary user, where lit itself runs as root; "closed" forbids their processes
             besides to access each other's memory
 
@@ -113,6 +113,9 @@ if mpi == "openmpi" and not stock:
 gpu = lit_config.params.get("gpu")
 if gpu:
     config.available_features.add("gpu")
+thorough = lit_config.params.get("thorough") == "1"
+if thorough:
+    config.available_features.add("thorough")
 if not gpu or llvm != "16":
     config.available_features.add("llvm" + llvm)
 # Regions on a GPU have no system calls, and no libraries of the processor's.
@@ -247,7 +250,7 @@ config.substitutions += [
     ("%run1", run + " --ranks hd"),
     ("%run2", run + " --ranks hdd"),
     ("%run3", run + " --ranks hddd"),
-    ("%again", "%s %s/again.py %s" % (sys.executable, tools, lit_config.params.get("starts", "10"))),
+    ("%again", "%s %s/again.py %s" % (sys.executable, tools, 10 if thorough else 3)),
     ("%known", "%s %s/known.py" % (sys.executable, tools)),
     # A command as it is: nothing is set for it.
     ("%bare", run + " --no-mpirun --slot="),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Jobs start and end well, and not only most of them: with one device, with four, with
-// workers. (--param starts=100 tries that more often.)
+// workers. (--param thorough=1 tries that more often.)
 //
 // Worker processes can't have accelerators.
 // UNSUPPORTED: accelerators

@@ -8,11 +8,11 @@
 //
 // RUN: %clang %if tiny-limits %{ -DTRANSFERS=500 %} %s -o %t
 // RUN: %run2 %t regions
-// RUN: %run2 %t copies
-// RUN: %run2 %t sizes
+// RUN: %if thorough %{ %run2 %t copies %}
+// RUN: %if thorough %{ %run2 %t sizes %}
 // RUN: %run2 %t exchange
-// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t regions
-// RUN: env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t exchange
+// RUN: %if thorough %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t regions %}
+// RUN: %if thorough %{ env OMPTARGET_MPI_DEVICES_PER_RANK=2 %run1 %t exchange %}
 // REQUIRES: plugin
 
 #include "offload.h"

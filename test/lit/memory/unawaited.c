@@ -9,7 +9,8 @@
 //
 // UNSUPPORTED: no-system
 // RUN: %clang %s -o %t
-// RUN: %run2 %t 300
+// RUN: %run2 %t 60
+// RUN: %if thorough %{ %run2 %t 300 %}
 // RUN: %if hosts %{ %bare %hosts --delay 2 alpha,beta %launch --hosts beta:2 %t 12 %}
 
 #include "offload.h"
