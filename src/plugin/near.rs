@@ -197,14 +197,10 @@ impl Near {
         len <= COPY_MAX && self.shared.is_some()
     }
 
-    /// Counts a copy that begins at `at` outside of what is shared; true if a window is due there.
-    pub(crate) fn is_window_due(&self, at: u64) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_window_due(at))
-    }
-
-    /// A window for copies that begin at `at`, if it is possible.
+    /// Counts a copy that begins at `at` outside of what is shared. Returns a window for more of them if it is due and
+    /// possible.
     pub(crate) fn new_window(&self, at: u64) -> Option<NewWindow<'_>> {
-        self.shared.as_ref()?.new_window(at)
+        self.shared.as_ref().filter(|shared| shared.is_window_due(at))?.new_window(at)
     }
 
     /// Counts a copy; true if the device is to be asked for an answer before it.

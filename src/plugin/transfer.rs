@@ -110,8 +110,8 @@ impl Memory {
             return Ok(None);
         }
         let is_mapped = self.near.mapped(at, len).is_some();
-        // Only a copy that this process will make has to wait for what comes before.
-        if !(is_mapped || self.near.is_window_due(at)) || !self.is_settled(queue, len)? {
+        // What goes by message anyway is not worth a wait.
+        if !self.is_settled(queue, if is_mapped { len } else { 0 })? {
             return Ok(None);
         }
         if !is_mapped {
