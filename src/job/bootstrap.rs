@@ -116,11 +116,11 @@ pub fn size() -> usize {
 /// so the first one of each program does, where Open MPI says how many ranks each has.)
 pub fn speaks_for_all() -> bool {
     let counts = std::env::var("OMPI_APP_CTX_NUM_PROCS").unwrap_or_default();
-    let ends = counts.split_whitespace().scan(0, |end, n| {
+    let mut ends = counts.split_whitespace().scan(0, |end, n| {
         *end += n.parse::<u32>().ok()?;
         Some(*end)
     });
-    rank().is_none_or(|rank| rank == 0 || ends.into_iter().any(|end| end == rank))
+    rank().is_none_or(|rank| rank == 0 || ends.any(|end| end == rank))
 }
 
 /// Fails if the launcher and the MPI library can't work together: each rank would be alone.

@@ -109,14 +109,12 @@ impl Plan {
         let said = options.program_mpi.or(settings.program_mpi);
         let calls_mpi = said.unwrap_or(own_mpi.is_some());
         let regions = Regions::of(options, program.as_ref(), settings.backend, calls_mpi);
-        let is_job = !options.spawn
-            && (said == Some(true)
-                || build.family != Family::OpenMpi
-                || !match is_script_of_this_host(options, program.as_ref(), &regions) {
-                    // An MPI application needs no place for devices on other hosts.
-                    Err(_) if calls_mpi => false,
-                    known => known?,
-                });
+        let is_script = || match is_script_of_this_host(options, program.as_ref(), &regions) {
+            // An MPI application needs no place for devices on other hosts.
+            Err(_) if calls_mpi => Ok(false),
+            known => known,
+        };
+        let is_job = !options.spawn && (said == Some(true) || build.family != Family::OpenMpi || !is_script()?);
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = (calls_mpi || !is_job) && !options.info;
         let job = Job::empty(kind, launcher, options, settings.heartbeat);
