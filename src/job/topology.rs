@@ -69,7 +69,8 @@ impl Topology {
         }
         if devices.len() < hosts.len() {
             return Err(Error::new(format!(
-                "{} programs share the devices, but there are only {}: each needs one at least",
+                "{} processes of the program share the job's devices (llvm-offload-mpirun -n), and there are only {}: each \
+                 needs one at least",
                 hosts.len(),
                 devices.len()
             )));

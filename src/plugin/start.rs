@@ -96,11 +96,15 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     if size == Some(1) {
         return Some("the job has one process only");
     }
-    let runs_one_program = std::env::var("OMPI_NUM_APP_CTX").is_ok_and(|n| n.trim() == "1");
-    if runs_one_program && !is_beside_devices() {
+    if number_of_programs() == Some(1) && !is_beside_devices() {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
     uses_mpi.then_some("the program uses MPI itself")
+}
+
+/// How many programs mpirun's command line names, device processes too, where MPI says that.
+fn number_of_programs() -> Option<u32> {
+    std::env::var("OMPI_NUM_APP_CTX").ok()?.trim().parse().ok()
 }
 
 pub(crate) enum Choice {
@@ -120,7 +124,9 @@ pub(crate) fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str, uses_mpi: bool| {
         debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
-        if !why.is_empty() && (mandatory || Settings::any_set()) && speaks_for_all() {
+        // An MPI program in one job with another program: with devices, most likely.
+        let expected = mandatory || Settings::any_set() || uses_mpi && number_of_programs() > Some(1);
+        if !why.is_empty() && expected && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead (use: {})",
                 if uses_mpi {
@@ -174,6 +180,10 @@ pub(crate) fn choose() -> Result<Choice> {
         }
     }
     if let Some(why) = reason_not_to_start(uses_mpi) {
+        let why = match settings.devices {
+            Some(_) => &format!("OMPTARGET_MPI_DEVICES is for programs that use MPI or have one process, and {why}"),
+            None => why,
+        };
         no_devices(why, uses_mpi);
         return Ok(Choice::Stock);
     }

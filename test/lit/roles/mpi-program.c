@@ -15,7 +15,7 @@
 //
 // Devices in its own job, which the launcher counts first: it says that it does not use them. (MPI waits for both, and
 // Open MPI 5's launcher crashes then.)
-// RUN: %if openmpi4 %{ env OMP_TARGET_OFFLOAD=mandatory OMPTARGET_MPI_START_TIMEOUT=2 %run --ranks dh --rc fail --timeout 60 %t > %t.out 2> %t.err %}
+// RUN: %if openmpi4 %{ env -u OMP_TARGET_OFFLOAD LD_LIBRARY_PATH=%slot %bare --rc fail --timeout 60 %mpirun --oversubscribe -np 1 env OMPTARGET_MPI_START_TIMEOUT=2 %device : -np 1 %t > %t.out 2> %t.err %}
 // RUN: %if openmpi4 %{ %line warning %t.err "no MPI devices: the program uses MPI itself" %}
 //
 // CHECK-NOT: error
