@@ -19,7 +19,7 @@
 #   make bench [MPI=…] [ROUNDS=3]        what regions and copies cost, see bench/README.md
 #   make check [SUITES="unit …"]         the tests, or the suites named (test/README.md)
 #   make check-all                       every suite (on Debian 12 each release of LLVM with each MPI): hours
-#   make check-faults [TIMES=3]          every fault of docs/reliability.md, with both MPIs
+#   make check-faults [TIMES=3]          every fault of docs/user/reliability.md, with both MPIs
 #   make check-llvm19                    LLVM 19's offload library built with the plugin
 #                                        in it, and every test with that
 #   make check-detects [WORDS=…]         breaks the product in 170 ways, one at a time: does

@@ -23,7 +23,7 @@ fn counter() -> u64 {
 /// readings of another clock at the same times.
 ///
 /// A tick is one of the processor's counter if that is a clock, because [`Instant`] takes twice as long
-/// (docs/performance.md).
+/// (docs/dev/measurements.md).
 // Not inlined: most callers seldom need it, and it would take registers from their other code.
 #[inline(never)]
 pub fn now() -> u64 {

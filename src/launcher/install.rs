@@ -95,11 +95,11 @@ impl Build {
                     let remedy = match n {
                         ..=22 => format!(
                             "make it with `make llvm{n}` in the sources of omptarget-mpi (on Debian; elsewhere see \
-                             \"Building the plugin into your own libomptarget\" in docs/configuration.md), then \
+                             \"Building the plugin into your own libomptarget\" in docs/user/configuration.md), then \
                              install that as before"
                         ),
                         _ => {
-                            "link them with the libomptarget of LLVM 22, if docs/compatibility.md says that this works"
+                            "link them with the libomptarget of LLVM 22, if docs/user/compatibility.md says that this works"
                                 .into()
                         }
                     };

@@ -5,7 +5,7 @@ use super::doorbell::Doorbell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/performance.md).
+/// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/dev/measurements.md).
 #[derive(Clone, Copy, Debug)]
 pub struct BackoffPolicy {
     /// Polls before the thread yields.

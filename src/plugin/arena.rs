@@ -64,7 +64,7 @@ impl Arena {
 
     /// Allocates `size` bytes, if a hole is large enough. If there is room, a large allocation gets
     /// the same offset within its cache line as `like`: a large copy between different offsets takes
-    /// up to twice the time (docs/performance.md).
+    /// up to twice the time (docs/dev/measurements.md).
     pub(crate) fn alloc(&mut self, size: u64, like: u64) -> Option<u64> {
         let offset = if size >= PAGED { like % ALIGN / MALLOC_ALIGN * MALLOC_ALIGN } else { 0 };
         let placed = size.checked_add(offset).and_then(|size| self.take(size));

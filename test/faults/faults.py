@@ -15,7 +15,7 @@ class Fault:
     """One row. {folder} in scripts and variables is the job's own folder."""
 
     name: str
-    # For docs/reliability.md: what is done to the job, and what happens.
+    # For docs/user/reliability.md: what is done to the job, and what happens.
     done: str
     happens: str
     # What the program does, see program.c.

@@ -239,7 +239,7 @@ config.substitutions += [
     ("%clang17", str(clang17) + offload_flags("17")),
     ("%clang", clang + offload),
     ("%flang", "%s %s" % (flang, fortran)),
-    # As in docs/guide.md: the runtime's functions become part of regions.
+    # As in docs/user/guide.md: the runtime's functions become part of regions.
     ("%inlined", "-Xflang -mlink-builtin-bitcode -Xflang %s/lib/libomptarget-flang-%s.bc" % (prefix, llvm)),
     ("%plain-clang", clang + flags),
     ("%mpicc", (mpicc or "mpicc") + offload),

@@ -33,7 +33,7 @@ static void *print(void *unused) {
       memset(line, 'x', sizeof line);
       line[sizeof line - 1] = 0;
       puts(line);
-      fflush(NULL); // stdout would be a pointer that is not mapped, see docs/limits.md
+      fflush(NULL); // stdout would be a pointer that is not mapped, see docs/user/limits.md
     }
   }
   return unused;

@@ -6,7 +6,7 @@
 // RUN: %clang %if tiny-limits %{ -DROUNDS=10 %} %if thorough %{ -DROUNDS=100 %} %s -o %t
 // RUN: %run2 %t
 // REQUIRES: llvm16
-// (From LLVM 18 on, threads must not update parts of one mapped array from a device at once: see docs/limits.md.)
+// (From LLVM 18 on, threads must not update parts of one mapped array from a device at once: see docs/user/limits.md.)
 
 #include "offload.h"
 #include <unistd.h>

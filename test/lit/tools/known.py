@@ -34,7 +34,7 @@ FAULTS = {
         r"(.*(lll_|pthread_mutex_).*\n)+.*libomptarget\.so",
     ),
     "stack-by-chance": (
-        "the program had memory where the device's first stack was (docs/unified-memory.md)",
+        "the program had memory where the device's first stack was (docs/user/unified-memory.md)",
         r"error: .*the program has memory at .* chance places them: start again",
     ),
 }

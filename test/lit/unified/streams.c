@@ -2,7 +2,7 @@
 // stdin, stdout and stderr of the program are the device's own in regions, whichever way a region gets at them: by name, by a
 // pointer to a pointer of the program, in a structure of the program, as an argument. What both sides write comes in the
 // order of the program, through a buffered stream too. The device's standard input is empty, the program's is not.
-// (One stream at a time: Open MPI 5's launcher may print the end of stdout on stderr, see docs/limits.md.)
+// (One stream at a time: Open MPI 5's launcher may print the end of stdout on stderr, see docs/user/limits.md.)
 //
 // RUN: %clang %s -o %t
 // RUN: echo "a line" > %t.in

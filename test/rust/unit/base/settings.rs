@@ -10,7 +10,7 @@ impl Default for Settings {
     }
 }
 
-const TABLE: &str = "docs/configuration.md";
+const TABLE: &str = "docs/user/configuration.md";
 const BEGIN: &str = "<!-- settings: begin -->\n";
 const END: &str = "<!-- settings: end -->\n";
 

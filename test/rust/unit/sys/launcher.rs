@@ -1,52 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Unit tests of `src/sys/launcher.rs`.
+//! Unit tests of `src/job/bootstrap.rs`.
 
 use super::*;
 
-/// The launcher above the first of these processes. Each process is a child of the next one.
-fn launcher_of(executables: &[&str]) -> Option<&'static str> {
-    let see = |pid: u32| {
-        let at = (pid as usize).checked_sub(100)?;
-        let executable = executables.get(at).filter(|name| !name.is_empty())?.to_string();
-        Some((if at + 1 < executables.len() { pid + 1 } else { 1 }, executable))
-    };
-    let found = above(100, see)? as usize - 100;
-    // Only the nearest launcher is right.
-    let is_nearest = !executables[..found].iter().any(|name| LAUNCHERS.contains(name));
-    LAUNCHERS.iter().find(|name| **name == executables[found]).copied().filter(|_| is_nearest)
-}
-
 #[test]
-fn the_launcher_is_known_by_its_executable() {
-    assert_eq!(launcher_of(&["orterun", "bash"]), Some("orterun"));
-    assert_eq!(launcher_of(&["bash", "gdb", "orterun", "bash"]), Some("orterun"));
-    assert_eq!(launcher_of(&["hydra_pmi_proxy", "mpiexec.hydra", "bash"]), Some("mpiexec.hydra"));
-    assert_eq!(launcher_of(&["mpirun_all.sh", "mpirun-x", "bash"]), None);
-    assert_eq!(launcher_of(&[]), None);
-}
-
-#[test]
-fn an_outer_job_is_left_alone() {
-    assert_eq!(launcher_of(&["prterun", "bash", "orterun"]), Some("prterun"));
-    assert_eq!(launcher_of(&["hydra_pmi_proxy", "bash", "orterun"]), None);
-    for daemon in DAEMONS {
-        assert_eq!(launcher_of(&[daemon, "p", "orterun"]), None, "{daemon}");
+fn launchers_are_known_by_their_variables() {
+    let of = |set: &[(&str, &str)]| launcher_in(|name| Some(set.iter().find(|v| v.0 == name)?.1.to_string()));
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "3"), ("PMIX_RANK", "0")]), Some((Launcher::OpenMpi, Some(3))));
+    assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((Launcher::Pmi, Some(2))));
+    assert_eq!(of(&[("PMIX_RANK", "1")]), Some((Launcher::Pmix, None)));
+    for name in crate::sys::launcher::VARIABLES {
+        assert!(of(&[(name, "1")]).is_some(), "{name}");
     }
-    assert_eq!(launcher_of(&["bash", "", "orterun"]), None, "of another user");
 }
 
 #[test]
-fn a_rank_is_known_by_its_environment() {
-    assert!(is_rank(b"A=b\0PMI_RANK=0\0"));
-    assert!(!is_rank(b"A=PMI_RANK=0\0PMI_RANKS=0\0"));
-    assert!(!is_rank(b""));
+fn launchers_number_the_devices_of_a_node() {
+    let place = |set: &[(&str, u32)], rank, programs| {
+        place_in(|name| Some(set.iter().find(|v| v.0 == name)?.1), rank, programs)
+    };
+    let open_mpi = |rank, local, programs| {
+        place(&[("OMPI_COMM_WORLD_LOCAL_RANK", local), ("OMPI_COMM_WORLD_RANK", rank)], rank, programs)
+    };
+    // On the program's node, on another one, and where there is no program before the devices.
+    assert_eq!((open_mpi(1, 1, 1), open_mpi(5, 0, 1), open_mpi(3, 3, 0)), (Some(0), Some(0), Some(3)));
+    // The node has one of two programs.
+    assert_eq!((open_mpi(3, 2, 2), open_mpi(2, 1, 2)), (Some(1), Some(0)));
+    assert_eq!(place(&[("MPI_LOCALRANKID", 2), ("PMI_RANK", 2)], 2, 1), Some(1));
+    // A batch script's own variables, and none.
+    assert_eq!(place(&[("SLURM_LOCALID", 0), ("SLURM_PROCID", 0)], 3, 1), None);
+    assert_eq!((place(&[("SLURM_LOCALID", 1), ("SLURM_PROCID", 5)], 5, 1), place(&[], 1, 1)), (Some(1), None));
+    assert_eq!(open_mpi(1, 2, 0), None);
 }
 
 #[test]
-fn processes_are_seen() {
-    let (parent, executable) = see(std::process::id()).unwrap();
-    let own = std::env::current_exe().unwrap();
-    assert_eq!(Some(executable), name_of(&own));
-    assert_eq!(parent, parent_id());
-    assert_eq!(name_of("/usr/bin/orterun (deleted)".as_ref()).as_deref(), Some("orterun"));
+fn numbers_of_another_launcher_are_ignored() {
+    let local = |set: &[(&str, u32)], rank| local_in(|name| Some(set.iter().find(|v| v.0 == name)?.1), rank);
+    // A job of MPICH's in a process of Open MPI's.
+    let open_mpi = [("OMPI_COMM_WORLD_RANK", 5), ("OMPI_COMM_WORLD_LOCAL_RANK", 1), ("OMPI_COMM_WORLD_LOCAL_SIZE", 4)];
+    let mpich = [("PMI_RANK", 3), ("MPI_LOCALRANKID", 2), ("MPI_LOCALNRANKS", 3)];
+    let both = [&open_mpi[..], &mpich].concat();
+    assert_eq!((local(&both, 5), local(&both, 3), local(&both, 4)), (Some((1, 4)), Some((2, 3)), None));
+    assert_eq!(local(&[("SLURM_PROCID", 1), ("SLURM_LOCALID", 1)], 1), Some((1, 2)));
 }
