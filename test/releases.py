@@ -43,18 +43,19 @@ def folder(release):
 
 # ld checks whether all that libomptarget needs, libLLVM among it, is complete, which takes
 # longer than all the rest of a small program's build.
-QUICK_LINK = ["-Wno-unused-command-line-argument", "-Wl,--allow-shlib-undefined"]
+QUICK_LINK = "-Wl,--allow-shlib-undefined"
 
 
 def flags(release):
     """What the compiler of a release gets on its command line to build a program for
     offloading."""
+    quick = ["-Wno-unused-command-line-argument", QUICK_LINK]
     place = folder(release)
     if release == "16" or not place:
-        return QUICK_LINK
+        return quick
     library = folder(LIBRARIES.get(release, release)) / "lib"
     headers = next(place.glob("lib/clang/*/include"))
-    return [*QUICK_LINK, f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}"]
+    return [*quick, f"-I{headers}", f"-L{library}", f"-Wl,-rpath,{library}"]
 
 
 def target(gpu):

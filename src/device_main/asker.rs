@@ -13,6 +13,7 @@ use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
 use crate::mpi::TAG_MEMORY;
 use crate::wire::command::SharedFile;
+use crate::wire::control::Answer;
 use crate::wire::reply::{self, Digests, Reply};
 use crate::wire::{BLOCK, memory_piece};
 use std::collections::VecDeque;
@@ -28,33 +29,28 @@ const SLEEP: Duration = Duration::from_micros(100);
 /// With this many messages unsent, a kernel's changes wait: they would fill the memory.
 const CHANGES_UNSENT: usize = 64;
 
-/// A message of the program to the thread that has asked.
-pub(super) enum Answer {
-    Pages {
-        at: u64,
-        same: u64,
-        bytes: Vec<u8>,
-        more: bool,
-    },
-    /// The bytes come as bulk data.
-    PagesAside {
-        at: u64,
-        same: u64,
-        len: usize,
-        more: bool,
-    },
-    /// Here they are. This one is not a message.
-    Arrived {
-        at: u64,
-        bytes: Result<Buffer>,
-    },
+/// What arrives for the thread that has asked: an answer of the program, or bulk data that one has announced.
+pub(super) enum Arrival {
+    Pages { at: u64, same: u64, bytes: Vec<u8>, more: bool },
+    PagesAside { at: u64, same: u64, len: usize, more: bool },
+    Bulk { at: u64, bytes: Result<Buffer> },
     Function(Function),
     Taken,
-    Merged {
-        at: u64,
-        others: u64,
-    },
+    Merged { at: u64, others: u64 },
     Refused(String),
+}
+
+impl From<Answer<'_>> for Arrival {
+    fn from(answer: Answer<'_>) -> Arrival {
+        match answer {
+            Answer::Pages { at, same, more, bytes } => Arrival::Pages { at, same, more, bytes: bytes.0.to_vec() },
+            Answer::PagesAside { at, same, more, len } => Arrival::PagesAside { at, same, more, len: len as usize },
+            Answer::Function { is_exported, name } => Arrival::Function(Function { symbol: name.text(), is_exported }),
+            Answer::Taken => Arrival::Taken,
+            Answer::Merged { at, others } => Arrival::Merged { at, others },
+            Answer::Refuse { why } => Arrival::Refused(why.text()),
+        }
+    }
 }
 
 /// A piece of an answer, in its turn.
@@ -86,15 +82,15 @@ pub(super) struct Asker<'a> {
 /// The answers that have arrived, and the thread that waits for them.
 #[derive(Default)]
 pub(super) struct Answers {
-    arrived: Mutex<VecDeque<Answer>, { order::LEAF }>,
+    arrived: Mutex<VecDeque<Arrival>, { order::LEAF }>,
     asker: Mutex<Option<Thread>, { order::LEAF }>,
 }
 
-impl Answer {
+impl Arrival {
     /// The error if this is not the answer that was asked for.
     pub fn error(self) -> Error {
         match self {
-            Answer::Refused(why) => Error::new(why),
+            Arrival::Refused(why) => Error::new(why),
             _ => Error::new("the program answers something else than this device has asked for"),
         }
     }
@@ -108,7 +104,7 @@ impl Asker<'_> {
         self.host.send(message);
     }
 
-    fn wait(&self) -> Answer {
+    fn wait(&self) -> Arrival {
         self.answers.wait(self.drive)
     }
 
@@ -132,17 +128,17 @@ impl Asker<'_> {
                 return result.and(refused);
             }
             match self.wait() {
-                Answer::Pages { at, same, bytes, more } => {
+                Arrival::Pages { at, same, bytes, more } => {
                     pieces.push_back(Incoming { at, same, bytes: Some(bytes.into()), is_staged: false });
                     unanswered = unanswered.saturating_sub(usize::from(!more));
                 }
-                Answer::PagesAside { at, same, len, more } => {
+                Arrival::PagesAside { at, same, len, more } => {
                     let piece = Incoming { at, same, bytes: None, is_staged: true };
                     self.receive(piece.behind(), len);
                     pieces.push_back(piece);
                     unanswered = unanswered.saturating_sub(usize::from(!more));
                 }
-                Answer::Arrived { at: arrived, bytes } => {
+                Arrival::Bulk { at: arrived, bytes } => {
                     let bytes = bytes.unwrap_or_else(|e| {
                         result = Err(e);
                         Buffer::default()
@@ -184,7 +180,7 @@ impl Asker<'_> {
     pub fn function(&self, at: u64) -> Result<Function> {
         self.send(|message| Reply::Find { at }.write(message));
         match self.wait() {
-            Answer::Function(function) => Ok(function),
+            Arrival::Function(function) => Ok(function),
             other => Err(other.error()),
         }
     }
@@ -194,8 +190,8 @@ impl Asker<'_> {
         let (len, new) = (new.len() as u64, new.as_ptr() as u64);
         self.send(|message| Reply::ChangedThere { seq, at, len, new, old }.write(message));
         match self.wait() {
-            Answer::Taken => Ok(true),
-            Answer::Refused(_) => Ok(false),
+            Arrival::Taken => Ok(true),
+            Arrival::Refused(_) => Ok(false),
             other => Err(other.error()),
         }
     }
@@ -263,14 +259,14 @@ impl Asker<'_> {
     fn wait_for_merge(&self, unanswered: &mut VecDeque<Range<u64>>) -> Result<(usize, Vec<Range<u64>>)> {
         let answer = self.wait();
         let place = match answer {
-            Answer::Merged { at, .. } => unanswered.iter().position(|piece| piece.start == at),
+            Arrival::Merged { at, .. } => unanswered.iter().position(|piece| piece.start == at),
             _ => None,
         };
         // Each answer is one to a piece, also if it makes no sense.
         let Some(piece) = unanswered.remove(place.unwrap_or(0)) else { return Err(answer.error()) };
         let blocks = (piece.end - piece.start).div_ceil(BLOCK as u64) as u32;
         match answer {
-            Answer::Merged { others, .. } if place.is_some() && others.checked_shr(blocks).unwrap_or(0) == 0 => {
+            Arrival::Merged { others, .. } if place.is_some() && others.checked_shr(blocks).unwrap_or(0) == 0 => {
                 let starts = (piece.start..piece.end).step_by(BLOCK).enumerate();
                 let refused = starts.filter(|(i, _)| others & 1 << i != 0);
                 let refused = refused.map(|(_, at)| at..piece.end.min(at + BLOCK as u64)).collect();
@@ -282,7 +278,7 @@ impl Asker<'_> {
 }
 
 impl Answers {
-    pub fn arrive(&self, answer: Answer) {
+    pub fn arrive(&self, answer: Arrival) {
         self.arrived.lock().push_back(answer);
         if let Some(asker) = &*self.asker.lock() {
             asker.unpark();
@@ -290,7 +286,7 @@ impl Answers {
     }
 
     /// Waits for an answer; `drive` makes progress.
-    pub fn wait(&self, drive: impl Fn()) -> Answer {
+    pub fn wait(&self, drive: impl Fn()) -> Arrival {
         *self.asker.lock() = Some(std::thread::current());
         let since = Instant::now();
         loop {

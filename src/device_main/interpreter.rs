@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::base::limits::{OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
-use crate::wire::command::{Args, Command, Commands};
+use crate::wire::command::{Args, Command, Operations};
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl<B: Backend> Interpreter<B> {
         }
         let w = &mut *work;
         let message = w.head.seq;
-        let mut rest = Commands::resume(&w.message, w.position);
+        let mut rest = Operations::resume(&w.message, w.position);
         let command = rest.take()?;
         let start = std::mem::replace(&mut w.position, rest.position(&w.message));
         if let (Some(message), Some(command)) = (&mut w.trace, &command) {
@@ -322,29 +322,29 @@ impl<B: Backend> Interpreter<B> {
                 let waiting = self.schedule.lock().wait(work, seq);
                 return Ok(waiting.map_or(Step::Away, Step::Next));
             }
-            Some(_) => return self.manage(me, work, start),
-        };
-        if let Err(e) = outcome {
-            work.fail_with(&e);
-        }
-        Ok(Step::Next(work))
-    }
-
-    /// Executes the command that begins at `start` in the message: a copy within the device, or what regions need once.
-    fn manage(&self, me: &mut Me, mut work: Box<Work>, start: usize) -> Result<Step> {
-        let (runner, w) = (&self.runner, &mut *work);
-        let outcome = match Commands::resume(&w.message, start).take()? {
-            None => Ok(()),
-            Some(Command::Copy { to, from, len }) => return Ok(Step::Next(runner.copy(me, work, (to, from, len)))),
+            Some(Command::Copy { to, from, len }) => {
+                return Ok(Step::Next(self.runner.copy(me, work, (to, from, len))));
+            }
+            Some(Command::Load { image }) => return Ok(Step::Next(self.runner.load(me, work, image))),
+            Some(Command::Move { image }) => return Ok(Step::Next(self.runner.relocate(me, work, image))),
+            Some(Command::Unload { image }) => return Ok(Step::Next(self.runner.unload(me, work, image))),
+            Some(Command::Redirect { from, to }) => backend.redirect(from, to),
             Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
                 let (wish, libraries) = (Wish { len, exact, taken: taken.iter().collect() }, libraries.to_vec());
-                return Ok(Step::Next(runner.obtain(me, work, &wish, &libraries)));
+                return Ok(Step::Next(self.runner.obtain(me, work, &wish, &libraries)));
             }
-            Some(Command::Load { image }) => return Ok(Step::Next(runner.load(me, work, image))),
-            Some(Command::Move { image }) => return Ok(Step::Next(runner.relocate(me, work, image))),
-            Some(Command::Unload { image }) => return Ok(Step::Next(runner.unload(me, work, image))),
-            Some(Command::Redirect { from, to }) => self.parts.backend.redirect(from, to),
-            Some(command) => self.prepare(command, &mut w.reply)?,
+            Some(Command::Avoid { taken }) => {
+                backend.accelerator()?.avoid(&mut taken.iter());
+                Ok(())
+            }
+            Some(Command::Entry { image, size, flags, name }) => {
+                backend.accelerator()?.announce(image, Entry { name: name.text(), size, flags });
+                Ok(())
+            }
+            Some(Command::Address { image, name }) => {
+                let address = backend.accelerator()?.address(image, &name.text());
+                address.map(|address| w.reply.extend_from_slice(&address.to_le_bytes()))
+            }
         };
         if let Err(e) = outcome {
             work.fail_with(&e);
@@ -405,25 +405,5 @@ impl<B: Backend> Interpreter<B> {
             self.parts.host.link().wake_driver();
         }
         Ok(next.map_or(Step::Away, Step::Next))
-    }
-
-    /// Prepares for an image of an accelerator, or looks up an entry of one. No other command is left.
-    fn prepare(&self, command: Command<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
-        let backend = &self.parts.backend;
-        match command {
-            Command::Avoid { taken } => backend.accelerator()?.avoid(&mut taken.iter()),
-            Command::Entry { image, size, flags, name: Bytes(name) } => {
-                let name = String::from_utf8_lossy(name).into_owned();
-                backend.accelerator()?.announce(image, Entry { name, size, flags });
-            }
-            Command::Address { image, name: Bytes(name) } => {
-                match backend.accelerator()?.address(image, &String::from_utf8_lossy(name)) {
-                    Ok(address) => reply.extend_from_slice(&address.to_le_bytes()),
-                    Err(e) => return Ok(Err(e)),
-                }
-            }
-            _ => return Err(Error::new("the host put a command for the device into a queue")),
-        }
-        Ok(Ok(()))
     }
 }

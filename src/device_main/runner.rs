@@ -14,7 +14,7 @@ use crate::base::limits::LONG_COPY;
 use crate::base::target::LargeCopies;
 use crate::base::{Result, clock};
 use crate::wire::MESSAGE_MAX;
-use crate::wire::command::{Command, Commands, Obtained};
+use crate::wire::command::{Command, Obtained, Operations};
 use crate::wire::record::Kind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -148,7 +148,7 @@ impl<B: Backend> Runner<B> {
         pool.settle(me);
         let w = &mut *work;
         let (mut copies, mut room) = (w.copies.take().unwrap_or_else(|| self.no_copies()), MESSAGE_MAX - w.reply.len());
-        let mut rest = Commands::resume(&w.message, w.position);
+        let mut rest = Operations::resume(&w.message, w.position);
         while let Some(command @ Command::Read { from, len }) = rest.take()?
             && len as usize <= room
         {
@@ -250,7 +250,7 @@ impl<B: Backend> Runner<B> {
 
     /// Makes the collected writes, unless the next command may take them along.
     pub fn settle_writes(&self, me: &mut Me, mut work: Box<Work>) -> Result<Box<Work>> {
-        let next = Commands::resume(&work.message, work.position).take()?;
+        let next = Operations::resume(&work.message, work.position).take()?;
         if matches!(next, Some(Command::Write { .. } | Command::LaunchShaped { .. })) {
             return Ok(work);
         }

@@ -4,7 +4,7 @@
 //!
 //! The thread that holds the inbox schedules messages one by one as they arrive.
 
-use super::asker::{Answer, Answers, Asker};
+use super::asker::{Answers, Asker};
 use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
@@ -28,7 +28,8 @@ use crate::link::backoff::Backoff;
 use crate::link::{Inbox, Progress};
 use crate::sys::deadline::end_after;
 use crate::wire::Bytes;
-use crate::wire::command::{Command, Commands, SharedFile};
+use crate::wire::command::{CONTROL, Operations, SharedFile};
+use crate::wire::control::Control;
 use crate::wire::reply;
 use std::ops::Range;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl<B: Backend> Server<B> {
             return Err(Error::new("it is not this device's host"));
         }
         let mut work = Work::new(message, host.link().buffer(), trace.message())?;
-        if work.head.queue != 0 {
+        if work.head.queue != CONTROL {
             if let Some(failure) = self.checkpoint.as_ref().and_then(|c| c.failure()) {
                 work.fail(failure.clone());
             }
@@ -170,54 +171,42 @@ impl<B: Backend> Server<B> {
         let Parts { host, backend, loader, output, trace, answers, .. } = &*self.parts;
         let mut outcome = Ok(());
         let mut ends = false;
-        let mut rest = Commands::resume(&work.message, work.position);
-        while let Some(command) = rest.take()? {
-            match command {
-                Command::Start { at, len, beginning, shared } if self.interpreter.is_unused() => {
+        let mut rest = Operations::resume(&work.message, work.position);
+        while let Some(operation) = rest.take()? {
+            match operation {
+                Control::Start { at, len, beginning, shared } if self.interpreter.is_unused() => {
                     // SAFETY: only messages of queues use the arena. None has arrived, and none can arrive now:
                     // this thread holds the inbox.
                     let started = unsafe { backend.start(at, len, (beginning, shared)) };
                     outcome = started.and_then(|()| backend.read(at, size_of::<u64>(), &mut work.reply));
                 }
-                Command::Start { .. } => return Err(Error::new("the device's memory is in use already")),
-                Command::Share { at, len, offset } => {
+                Control::Start { .. } => return Err(Error::new("the device's memory is in use already")),
+                Control::Share { at, len, offset } => {
                     // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the inbox.
-                    // Threads that regions have left running must not use mapped data (docs/limits.md).
+                    // Threads that regions have left running must not use mapped data (docs/user/limits.md).
                     let share = || unsafe { backend.share(at, len, offset) };
                     let is_done = self.interpreter.is_idle() && share().unwrap_or_else(|e| self.die(&e));
                     work.reply.extend_from_slice(&u64::from(is_done).to_le_bytes());
                 }
-                Command::Number { device } => backend.use_number(device),
-                Command::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
-                Command::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
-                Command::Discard { at, len } => backend.discard(at, len),
-                Command::Trace { events } => {
+                Control::Number { device } => backend.use_number(device),
+                Control::Streams { input, output, errors } => backend.use_streams([input, output, errors]),
+                Control::Preload { libraries: Bytes(libraries) } => loader.preload_later(libraries),
+                Control::Discard { at, len } => backend.discard(at, len),
+                Control::Trace { events } => {
                     backend.begin_trace();
                     trace.begin(events);
                 }
-                Command::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
-                Command::Recall => {
+                Control::Clock => work.reply.extend_from_slice(&clock::now().to_le_bytes()),
+                Control::Recall => {
                     let mut message = host.link().buffer();
                     reply::begin_records(&mut message);
                     let left = trace.recall(&mut message);
                     host.send(message);
                     work.reply.extend_from_slice(&left.to_le_bytes());
                 }
-                Command::Shutdown => ends = true,
-                Command::Printed { bytes } => output.acknowledge(bytes),
-                Command::Pages { at, same, more, bytes } => {
-                    answers.arrive(Answer::Pages { at, same, more, bytes: bytes.0.to_vec() })
-                }
-                Command::PagesAside { at, same, more, len } => {
-                    answers.arrive(Answer::PagesAside { at, same, more, len: len as usize })
-                }
-                Command::Taken => answers.arrive(Answer::Taken),
-                Command::Merged { at, others } => answers.arrive(Answer::Merged { at, others }),
-                Command::Function { is_exported, name } => {
-                    answers.arrive(Answer::Function(Function { symbol: name.text(), is_exported }));
-                }
-                Command::Refuse { why } => answers.arrive(Answer::Refused(why.text())),
-                _ => return Err(Error::new("a command of a queue in a message for the device")),
+                Control::Shutdown => ends = true,
+                Control::Printed { bytes } => output.acknowledge(bytes),
+                Control::Answer(answer) => answers.arrive(answer.into()),
             }
         }
         if let Err(e) = outcome {

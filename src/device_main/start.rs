@@ -17,12 +17,14 @@ use super::server::Server;
 use super::supervisor::{self, Anew};
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
-use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, launcher, place_on_node};
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap};
+use crate::job::spawned;
 use crate::job::topology::{Team, accelerator_of, processes, rivals_of, share_of_cores, sharers};
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
 use crate::link::{Endpoint, Link};
 use crate::mpi::Mpi;
+use crate::sys::launcher::{launcher, place_on_node};
 use crate::sys::{layout, node, process, tcp_liveness};
 use crate::wire::hello::{Hello, Role};
 use std::convert::Infallible;
@@ -171,7 +173,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -
     };
     let narrowed = (settings.backend == settings::Backend::Offload).then(|| {
         offload_here();
-        visible::narrow(place_on_node(programs))
+        visible::narrow(place_on_node(programs).map(|place| spawned::here().0 as usize + place))
     });
     let place = Place::find(&settings, narrowed.as_ref().map_or(0, Narrowed::pool))?;
     set_up(place.threads(), place.cores(0), &settings);

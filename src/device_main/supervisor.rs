@@ -9,9 +9,10 @@
 use super::crash_board::CrashBoard;
 use super::process::die_with_parent;
 use crate::base::{Error, Result, log, name};
+use crate::debug;
+use crate::mpi::quirks;
 use crate::sys::cgroup::{field, memory_folders};
 use crate::sys::{layout, node, process};
-use crate::{debug, mpi};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -53,7 +54,7 @@ pub(super) fn fork_device(anew: Option<Anew>, programs: u32) -> Result<&'static 
             }
             // SAFETY: the set outlives the call.
             unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &waited, std::ptr::null_mut()) };
-            if anew.is_some() || mpi::library().starts_with("MPICH") {
+            if anew.is_some() || quirks::needs_exec_after_fork() {
                 start_afresh(&file, matches!(anew, Some(Anew::InWindow)), programs);
             }
             Ok(board)
@@ -62,9 +63,7 @@ pub(super) fn fork_device(anew: Option<Anew>, programs: u32) -> Result<&'static 
     }
 }
 
-/// Executes this executable anew in this process; returns if that fails. MPICH must not start in a
-/// forked process that has not called `exec`: in 1 of 70 of them UCX 1.18 hangs while it installs its
-/// hooks, with or without other threads (MPICH 4.2, `ucm_event_enter_exclusive`).
+/// Executes this executable anew in this process; returns if that fails.
 fn start_afresh(board: &fs::File, in_window: bool, programs: u32) {
     let fd = board.as_raw_fd();
     // The descriptor stays open across `exec`.
@@ -74,7 +73,7 @@ fn start_afresh(board: &fs::File, in_window: bool, programs: u32) {
         let mut command = match &moved {
             Some(moved) => Command::new(&moved.loader),
             // Regions can't use the program's memory then.
-            None if in_window && !mpi::library().starts_with("MPICH") => return,
+            None if in_window && !quirks::needs_exec_after_fork() => return,
             None => Command::new(&executable),
         };
         if command.get_program() != executable {

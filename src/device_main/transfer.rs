@@ -2,7 +2,7 @@
 //! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until
 //! the transfer is over. Then any thread may execute it further.
 
-use super::asker::Answer;
+use super::asker::Arrival;
 use super::backend::{Backend, Copies};
 use super::buffer::Buffer;
 use super::completion::{Completion, IncomingImage, Moving};
@@ -190,7 +190,7 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
             }
             finish_image(parts, incoming);
         }
-        Completion::Memory(at, bytes) => parts.answers.arrive(Answer::Arrived { at, bytes: result.map(|()| bytes) }),
+        Completion::Memory(at, bytes) => parts.answers.arrive(Arrival::Bulk { at, bytes: result.map(|()| bytes) }),
         Completion::Sent(bytes) => parts.staging.give(bytes),
         Completion::Keep(image) => drop(image),
     }

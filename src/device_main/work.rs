@@ -9,7 +9,7 @@ use crate::base::limits::{LONG_COPY, LONG_STAGED_COPY, STAGED, THREADS};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::link::Peer;
-use crate::wire::command::{Command, Commands, Head};
+use crate::wire::command::{Command, Head, Operations};
 use crate::wire::record::TraceEvent;
 use crate::wire::reply::{self, Failure};
 use std::ptr;
@@ -39,7 +39,7 @@ pub(super) struct Work {
 impl Work {
     /// Begins to execute a message; `reply` is an empty buffer.
     pub fn new(message: Vec<u8>, mut reply: Vec<u8>, trace: Option<Box<MessageTrace>>) -> Result<Box<Work>> {
-        let (head, rest) = Commands::open(&message)?;
+        let (head, rest) = Operations::open(&message)?;
         let position = rest.position(&message);
         reply::begin_done(&mut reply, head.seq);
         Ok(Box::new(Work {
@@ -60,7 +60,7 @@ impl Work {
         if self.copies.as_ref().is_some_and(|copies| copies.bytes.len() as u64 >= LONG_STAGED_COPY) {
             return true;
         }
-        let mut rest = Commands::resume(&self.message, self.position);
+        let mut rest = Operations::resume(&self.message, self.position);
         while let Ok(Some(command)) = rest.take() {
             match command {
                 Command::Launch { .. }
@@ -78,7 +78,7 @@ impl Work {
 
     /// The command that is next, if any.
     fn next(&self) -> Option<Command<'_>> {
-        Commands::resume(&self.message, self.position).take().ok().flatten()
+        Operations::resume(&self.message, self.position).take().ok().flatten()
     }
 
     /// True if a long copy to, from or within an accelerator comes next, outside of a launch. `is_direct` says if MPI makes

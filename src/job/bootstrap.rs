@@ -8,137 +8,24 @@ use crate::base::{Error, Result, log};
 use crate::debug;
 use crate::link::Endpoint;
 use crate::link::doorbell::{Doorbell, Doorbells};
-use crate::mpi::{self, Mpi, pmi};
+use crate::mpi::{self, Mpi, pmi, quirks};
 use crate::sys::deadline::Deadline;
-use crate::sys::{layout, node, process};
+use crate::sys::{launcher, layout, node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-/// A launcher of MPI programs, known by its environment variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// Open MPI's mpirun.
-    OpenMpi,
-    /// MPICH's Hydra, or another launcher with its PMI protocol.
-    Pmi,
-    /// A launcher with PMIx.
-    Pmix,
-}
-
-/// The launcher that started this process, and the number of ranks if known.
-pub fn launcher() -> Option<(Launcher, Option<usize>)> {
-    launcher_in(|name| std::env::var(name).ok())
-}
-
-fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option<usize>)> {
-    let number = |name| get(name).and_then(|v| v.parse().ok());
-    if let Some(size) = get("OMPI_COMM_WORLD_SIZE") {
-        Some((Launcher::OpenMpi, size.parse().ok()))
-    } else if get("PMI_RANK").is_some() || get("PMI_FD").is_some() {
-        Some((Launcher::Pmi, number("PMI_SIZE")))
-    } else if get("PMIX_RANK").is_some() {
-        Some((Launcher::Pmix, number("SLURM_NTASKS")))
-    } else {
-        None
-    }
-}
-
-/// The rank of this process, if the launcher sets a variable for it.
-pub fn rank() -> Option<u32> {
-    let variables = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
-    number(variables.into_iter().find(|name| std::env::var(name).is_ok())?)
-}
-
-fn number(variable: &str) -> Option<u32> {
-    std::env::var(variable).ok()?.trim().parse().ok()
-}
-
-/// The place of this process among the devices of its node, if the launcher sets its local rank. The first `programs` ranks
-/// of the job are programs, and the ranks of a node are taken to be consecutive.
-pub fn place_on_node(programs: u32) -> Option<usize> {
-    Some(spawned::here().0 as usize + place_in(number, rank()?, programs)?)
-}
-
-fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Option<usize> {
-    let (local, _) = local_in(get, rank)?;
-    let first = rank.checked_sub(local)?;
-    Some(local.checked_sub(programs.saturating_sub(first))? as usize)
-}
-
-/// The local rank of the process with this rank, and the number of ranks on its node as far as the launcher says it.
-fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> {
-    /// Variables for the local rank, for the rank, and for that number: all may be inherited from another launcher.
-    const NUMBERS: [(&str, &str, &str); 4] = [
-        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ("MPI_LOCALRANKID", "PMI_RANK", "MPI_LOCALNRANKS"),
-        ("PMI_LOCAL_RANK", "PMI_RANK", "PMI_LOCAL_SIZE"),
-        // The last one is a list of all nodes' numbers, unless there is one node.
-        ("SLURM_LOCALID", "SLURM_PROCID", "SLURM_TASKS_PER_NODE"),
-    ];
-    let is_own = |numbers: &&(&str, &str, &str)| get(numbers.0).is_some() && get(numbers.1) == Some(rank);
-    let (local, _, all) = NUMBERS.iter().find(is_own)?;
-    let local = get(local)?;
-    Some((local, get(all).unwrap_or(0).max(local + 1)))
-}
-
-/// The value of [`settings::WITH_DEVICES`] in a job with this number of programs.
-pub fn note_of_programs(programs: u32) -> String {
-    format!("{programs}/{}", job())
-}
-
-/// The number of programs of this job, if its ranks began as device executables and this one has become a program.
-pub fn programs() -> Option<usize> {
-    let note = std::env::var(settings::WITH_DEVICES).ok().filter(|_| launcher().is_some())?;
-    let (programs, of) = note.split_once('/')?;
-    programs.parse().ok().filter(|_| of == job())
-}
-
-/// Identifies this job. Jobs that its processes start inherit their variables, and differ in this.
-fn job() -> String {
-    let connection = || Some(pmi::connection()?.to_string());
-    format!("{} {}", size(), std::env::var("PMIX_NAMESPACE").ok().or_else(connection).unwrap_or_default())
-}
-
-/// True in a program if other ranks of its job are devices for sure.
-pub fn is_beside_devices() -> bool {
-    programs().is_some_and(|programs| size() == 0 || size() > programs)
-}
-
-/// The number of ranks of this job; 0 if the launcher does not say it.
-pub fn size() -> usize {
-    launcher().and_then(|(_, size)| size).unwrap_or(0)
-}
-
-/// True unless another rank reports what all ranks would report. (The first rank may be a device, which reports nothing:
-/// so the first one of each program does, where Open MPI says how many ranks each has.)
-pub fn speaks_for_all() -> bool {
-    let counts = std::env::var("OMPI_APP_CTX_NUM_PROCS").unwrap_or_default();
-    let mut ends = counts.split_whitespace().scan(0, |end, n| {
-        *end += n.parse::<u32>().ok()?;
-        Some(*end)
-    });
-    rank().is_none_or(|rank| rank == 0 || ends.any(|end| end == rank))
-}
-
 /// Fails if the launcher and the MPI library can't work together: each rank would be alone.
 fn check_launcher() -> Result<()> {
-    let library = mpi::library();
-    let wrong = match launcher() {
-        Some((Launcher::OpenMpi, _)) => !library.contains("Open MPI"),
-        Some((Launcher::Pmi, _)) => library.contains("Open MPI") && std::env::var_os("PMI_FD").is_some(),
-        _ => false,
-    };
-    if !wrong {
-        return Ok(());
-    }
-    let other = if library.contains("Open MPI") { "an MPICH-like launcher" } else { "Open MPI's mpirun" };
-    Err(Error::new(format!(
-        "this build of omptarget-mpi is for {library}, but the job was started by {other}; \
-         use the launcher of the same MPI, or the build for the other one"
-    )))
+    quirks::other_launcher().map_or(Ok(()), |other| {
+        Err(Error::new(format!(
+            "this build of omptarget-mpi is for {}, but the job was started by {other}; use the launcher of the same MPI, or \
+             the build for the other one",
+            mpi::library()
+        )))
+    })
 }
 
 /// The start of a job.
@@ -174,9 +61,9 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
         Origin::Started => Mpi::start()?,
         Origin::Spawn { executable, ranks } => {
             let world = mpi::world();
-            let local = local_in(number, world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
+            let local = launcher::local(world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
             let (hosts, others) = spawned::places(settings, ranks, world, (local.0 as usize, local.1 as usize))?;
-            let before = launcher().is_none().then(variables);
+            let before = launcher::launcher().is_none().then(variables);
             let mpi = Mpi::spawn(executable, ranks, &hosts, &forwarded(settings.bind, &others));
             before.iter().for_each(forget_others);
             mpi?
@@ -224,8 +111,8 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
     }
     let doorbells = doorbells(doorbell, &hellos, &topology, mpi.rank);
     // Spawned processes are another job, which Open MPI 4 shares no memory with.
-    let far = mpi::eager_far();
-    let near = if mpi.is_spawned() { far } else { mpi::eager_on_node() };
+    let far = quirks::eager_far();
+    let near = if mpi.is_spawned() { far } else { quirks::eager_on_node() };
     let endpoint = |h: &Hello| {
         let is_far = h.node != hellos[mpi.rank].node;
         Endpoint { frame: if is_far { far } else { near }, is_far }
@@ -242,9 +129,7 @@ fn variables() -> BTreeSet<OsString> {
 /// Removes a launcher's variables but for these: MPI has set the others where no launcher did, and a program that this one
 /// starts would take itself for a rank of this one's job.
 fn forget_others(these: &BTreeSet<OsString>) {
-    const PREFIXES: [&str; 6] = ["OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"];
-    let is_launchers = |name: &&OsString| PREFIXES.iter().any(|p| name.as_encoded_bytes().starts_with(p.as_bytes()));
-    for name in variables().difference(these).filter(is_launchers) {
+    for name in variables().difference(these).filter(|name| launcher::is_variable(name)) {
         // SAFETY: as safe as the start of MPI, which has just set them: another thread must not read them meanwhile.
         unsafe { std::env::remove_var(name) };
     }
@@ -316,7 +201,3 @@ fn expect(role: Role, origin: Origin<'_>, limit: Duration) -> Deadline {
         pmi::fail();
     })
 }
-
-#[cfg(test)]
-#[path = "../../test/rust/unit/job/bootstrap.rs"]
-mod tests;

@@ -4,5 +4,5 @@
 pub(crate) mod bootstrap;
 pub mod hosts;
 pub(crate) mod slot;
-mod spawned;
+pub(crate) mod spawned;
 pub mod topology;

@@ -6,14 +6,14 @@
 //! MPI. It outlives its process, and is gone when the job has ended: with PMIx it is a file in the launcher's own folder
 //! of the job; Hydra has no such folder, but a socket for each slot, which can be named once ([`pmi::claim`]).
 
-use super::bootstrap::{self, Launcher, launcher, rank};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::mpi::pmi::{self, Taken};
+use crate::sys::launcher::{self, Launcher, launcher};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Claims the slot of this process, which is about to start MPI. Does nothing without a launcher, or if the launcher has no
 /// place for a claim.
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn claim() -> Result<()> {
     let claimed = match launcher() {
         Some((Launcher::Pmi, _)) => pmi::claim(),
-        Some(_) => file().map_or(Ok(()), |path| claim_file(&path)),
+        Some(_) => launcher::file_of_slot().map_or(Ok(()), |path| claim_file(&path)),
         None => Ok(()),
     };
     claimed.map_err(explain)
@@ -33,18 +33,11 @@ pub(crate) fn claim() -> Result<()> {
 /// Hydra MPI itself uses the connection that a claim would need.)
 pub(crate) fn note_started() {
     if !matches!(launcher(), None | Some((Launcher::Pmi, _)))
-        && let Some(path) = file()
+        && let Some(path) = launcher::file_of_slot()
     {
         // An error means that the slot is claimed already, which is as good.
         let _ = claim_file(&path);
     }
-}
-
-/// The file that claims a slot, where PMIx has a folder for the job.
-fn file() -> Option<PathBuf> {
-    let get = |name| std::env::var(name).ok();
-    let (folder, job, rank) = (get("PMIX_SERVER_TMPDIR")?, get("PMIX_NAMESPACE")?, get("PMIX_RANK")?);
-    Some(Path::new(&folder).join(format!("omptarget-mpi.{}.{rank}", job.replace('/', "_"))))
 }
 
 fn claim_file(path: &Path) -> std::result::Result<(), Taken> {
@@ -86,8 +79,8 @@ fn explain(taken: Taken) -> Error {
 /// The number of devices of the process that claimed this slot, by the environment: all ranks but the programs count as
 /// devices.
 pub(crate) fn devices(settings: &Settings) -> usize {
-    let programs = bootstrap::programs().unwrap_or(1).max(1);
-    share(bootstrap::size().saturating_sub(programs), programs, rank().unwrap_or(0) as usize)
+    let programs = launcher::programs().unwrap_or(1).max(1);
+    share(launcher::size().saturating_sub(programs), programs, launcher::rank().unwrap_or(0) as usize)
         * settings.devices_per_rank as usize
 }
 

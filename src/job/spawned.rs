@@ -44,7 +44,7 @@ pub(super) fn places(
 
 /// For a spawned rank: how many ranks on its host belong to programs before its own, and how many may be spawned there in
 /// all. Both are 0 if that is unknown.
-pub(super) fn here() -> (u32, u32) {
+pub(crate) fn here() -> (u32, u32) {
     here_in(&std::env::var(SPAWNED).unwrap_or_default(), &node::host_name())
 }
 

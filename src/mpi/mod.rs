@@ -6,6 +6,7 @@
 //! program that calls MPI itself starts and ends it, and must use `MPI_THREAD_MULTIPLE`.
 
 pub mod pmi;
+pub(crate) mod quirks;
 
 use crate::base::limits::BULK_TAGS;
 use crate::base::{Error, Result};
@@ -27,21 +28,6 @@ const TAG_MAX: u32 = 32_767;
 /// the order in which they were sent.
 pub const TAG_MEMORY: u32 = TAG_BULK + BULK_TAGS;
 const _: () = assert!(TAG_MEMORY <= TAG_MAX);
-
-/// How many bytes this library sends to a rank on its own node without asking it first. No MPI call reports that.
-/// Measured round trips: Open MPI 4.1 takes 1.7 us for 4032 bytes and 5.6 us for 4064; MPICH 4.0 takes 2.4 us for
-/// 8128 bytes and 6.1 us for 8300.
-pub fn eager_on_node() -> usize {
-    if library().starts_with("Open MPI") { 4032 } else { 8128 }
-}
-
-/// How many bytes this library sends to a rank on another node without asking it first. Measured over TCP: Open MPI 4.1
-/// completes sends of 65,000 bytes at once and those of 65,500 after two round trips, MPICH 4.0 (UCX) those of 19,400 and
-/// of 19,600. Elsewhere 16 KiB are common, the default of libfabric's providers; Open MPI over such a network asks, which
-/// costs a short round trip there.
-pub fn eager_far() -> usize {
-    if library().starts_with("Open MPI") { 65_000 } else { 16 << 10 }
-}
 
 /// See [`Mpi::spans_nodes`].
 static SPANS_NODES: AtomicBool = AtomicBool::new(false);
@@ -201,10 +187,6 @@ fn failed(call: &str, code: c_int) -> Error {
     Error::new(format!("{call} failed: {}", text.trim()))
 }
 
-/// Variables that make a program's own `MPI_Init` start MPI at `MPI_THREAD_MULTIPLE`, and their values.
-pub const LEVEL_VARIABLES: [(&str, &str); 2] =
-    [("OMPI_MPI_THREAD_LEVEL", "3"), ("MPIR_CVAR_DEFAULT_THREAD_LEVEL", "MPI_THREAD_MULTIPLE")];
-
 /// Whether MPI runs in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -246,11 +228,9 @@ pub fn world() -> (usize, usize) {
 
 fn init() -> Result<()> {
     let mut provided: c_int = 0;
-    // Open MPI 5 rejects any level other than the variable's.
-    let set = std::env::var(LEVEL_VARIABLES[0].0).ok().and_then(|level| level.parse().ok());
     // SAFETY: MPI was not started; null arguments are allowed since MPI 2.
     unsafe {
-        let level = set.unwrap_or(0).clamp(sys::RSMPI_THREAD_SERIALIZED, sys::RSMPI_THREAD_MULTIPLE);
+        let level = quirks::fixed_level().unwrap_or(0).clamp(sys::RSMPI_THREAD_SERIALIZED, sys::RSMPI_THREAD_MULTIPLE);
         ok("MPI_Init_thread", sys::MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &mut provided))?;
         if provided < sys::RSMPI_THREAD_SERIALIZED {
             return Err(Error::new(format!("{} offers no MPI_THREAD_SERIALIZED", library())));
@@ -428,11 +408,9 @@ impl Mpi {
         self.inter.is_some()
     }
 
-    /// Call this if the ranks are on several nodes. MPICH 4.0 then hangs in `MPI_Finalize`, in most runs of any
-    /// program over TCP (UCX): one rank waits for the progress of another, which waits in PMI and makes none.
-    /// Processes that skip `MPI_Finalize` exit cleanly.
+    /// Call this if the ranks are on several nodes.
     pub fn spans_nodes(&mut self) {
-        FINALIZES.store(self.is_programs || !library().starts_with("MPICH"), Ordering::Relaxed);
+        FINALIZES.store(self.is_programs || !quirks::hangs_in_finalize_on_several_nodes(), Ordering::Relaxed);
         SPANS_NODES.store(true, Ordering::Relaxed);
     }
 
@@ -440,7 +418,7 @@ impl Mpi {
     /// launcher that would otherwise lose the program's exit status. From here on MPI needs the launcher only in
     /// `MPI_Finalize`, which would wait for the device: no rank calls it. All ranks decide alike.
     pub fn shares_a_node(&mut self, is_device: bool) {
-        if self.inter.is_none() && pmi::forgets_statuses() {
+        if self.inter.is_none() && quirks::launcher_forgets_statuses() {
             FINALIZES.store(false, Ordering::Relaxed);
             if is_device {
                 pmi::end();
@@ -458,7 +436,7 @@ impl Mpi {
     /// A user's own setting is kept.
     pub fn poll_without_yielding(&mut self) {
         // The program decides how its own calls wait.
-        let may = !self.is_programs && std::env::var_os("OMPI_MCA_mpi_yield_when_idle").is_none();
+        let may = !self.is_programs && !quirks::yielding_is_set();
         self.yields_given_up = may && set_yielding(false);
     }
 
@@ -660,8 +638,7 @@ unsafe fn info(hosts: &str) -> Result<sys::MPI_Info> {
             hosts.len()
         )));
     }
-    // Open MPI 5 warns about the old name.
-    set(if library().starts_with("Open MPI v4") { "add-host" } else { "PMIX_ADD_HOST" }, hosts)?;
+    set(quirks::add_host_key(), hosts)?;
     Ok(info)
 }
 

@@ -2,16 +2,15 @@
 //! A rank's connection to MPICH's launcher, Hydra (PMI-1, the protocol of `PMI_FD`). Hydra takes a process that
 //! simply exits for crashed, and kills the others on its node.
 
-use super::{Phase, SPANS_NODES, library, phase};
+use super::{Phase, SPANS_NODES, phase, quirks};
+use crate::sys::launcher::{inode_of, is_hydra, pmi_descriptor};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// True if a process of this job can exit successfully without `MPI_Finalize`, but with [`leave`].
 pub fn leaves_with_success() -> bool {
-    // Open MPI's own start leaves no variable behind, see `job::bootstrap`.
-    let is_launched = library().starts_with("Open MPI") || std::env::var_os("PMIX_RANK").is_some();
-    !is_launched && !SPANS_NODES.load(Ordering::Relaxed)
+    !quirks::needs_finalize_for_success() && !SPANS_NODES.load(Ordering::Relaxed)
 }
 
 /// Disconnects from MPICH's launcher, in a process that exits without MPI's exit handlers or without
@@ -46,7 +45,7 @@ static PMI_INODE: AtomicU64 = AtomicU64::new(0);
 /// Records the connection to MPICH's launcher. Child processes inherit the descriptor, but not what is recorded
 /// here later: only the process that started MPI may disconnect.
 pub(super) fn note() {
-    if let Some(fd) = descriptor()
+    if let Some(fd) = pmi_descriptor()
         && let Some(inode) = inode_of(fd)
     {
         PMI_INODE.store(inode, Ordering::Relaxed);
@@ -67,7 +66,7 @@ pub enum Taken {
 /// stays as long as any process has the descriptor.
 pub fn claim() -> Result<(), Taken> {
     const START: &[u8] = b"\0omptarget-mpi.";
-    let Some(fd) = descriptor() else { return Ok(()) };
+    let Some(fd) = pmi_descriptor() else { return Ok(()) };
     let inode = inode_of(fd).ok_or(Taken::Disconnected)?;
     let path = [START, format!("{inode}.{}", std::process::id()).as_bytes()].concat();
     // SAFETY: all-zero is a valid address.
@@ -101,14 +100,14 @@ pub fn claim() -> Result<(), Taken> {
 /// that aborts, or exits while MPI starts: if several processes exit at once, MPICH 4.2's launcher may take all of them for
 /// successful.
 pub fn fail() {
-    if forgets_statuses() {
+    if quirks::launcher_forgets_statuses() {
         end_job();
     }
 }
 
 /// The same for a process that exits with MPI started: MPICH's launcher goes on if other nodes have processes (4.0).
 pub fn fail_everywhere() {
-    if is_hydra() && (forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed)) {
+    if is_hydra() && (quirks::launcher_forgets_statuses() || SPANS_NODES.load(Ordering::Relaxed)) {
         end_job();
     }
 }
@@ -125,30 +124,13 @@ pub fn fail_at_start() {
 }
 
 fn end_job() {
-    if let Some(fd) = descriptor() {
+    if let Some(fd) = pmi_descriptor() {
         // An abort ends the launcher, which first has to read what this process has written.
         std::thread::sleep(OUTPUT_TIME);
         let word = b"cmd=abort exitcode=1\n";
         // SAFETY: the buffer outlives the call and has this size. The descriptor is the launcher's as long as nothing in this
         // process closes it, which MPI needs too; on anything but a socket the call fails.
         unsafe { libc::send(fd, word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) };
-    }
-}
-
-/// Identifies the connection to MPICH's launcher, if this process has one: all processes of a slot have the same.
-pub fn connection() -> Option<u64> {
-    inode_of(descriptor()?)
-}
-
-fn descriptor() -> Option<c_int> {
-    std::env::var("PMI_FD").ok()?.parse().ok()
-}
-
-fn inode_of(fd: c_int) -> Option<u64> {
-    // SAFETY: a plain record, which the call fills; it accepts any number.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        (libc::fstat(fd, &mut status) == 0).then_some(status.st_ino)
     }
 }
 
@@ -179,17 +161,3 @@ const KILL_TIME: Duration = Duration::from_millis(200);
 const OUTPUT_TIME: Duration = Duration::from_millis(500);
 /// How long to wait for the launcher's answer, in milliseconds.
 const PATIENCE: c_int = 2000;
-
-/// True for MPICH's launcher with this protocol.
-fn is_hydra() -> bool {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    // Hydra's own variable, and those that select another protocol.
-    is_set("MPI_LOCALRANKID") && !is_set("PMI_VERSION") && !is_set("MPIR_CVAR_PMI_VERSION")
-}
-
-/// True for the launcher of MPICH 4.2.0 to 4.2.2, which loses the status of a process that exits without
-/// disconnecting: it kills the others, takes their ends for crashes too, and counts the first process as successful
-/// if it was not yet waited for.
-pub(super) fn forgets_statuses() -> bool {
-    is_hydra() && ["MPICH 4.2.0", "MPICH 4.2.1", "MPICH 4.2.2"].contains(&library().as_str())
-}

@@ -5,6 +5,7 @@
 use super::tags::Lease;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, Head, Shape, Writer};
+use crate::wire::control::Control;
 use crate::wire::reply::DONE_LEN;
 use std::sync::Arc;
 
@@ -95,6 +96,11 @@ impl Batch {
     pub(crate) fn push(&mut self, command: Command<'_>) {
         self.gives_nothing &= matches!(command, Command::Write { .. });
         Writer(&mut self.message).push(command);
+    }
+
+    /// Appends an operation of the whole device, to a message of a control queue.
+    pub(crate) fn control(&mut self, operation: Control<'_>) {
+        Writer(&mut self.message).push(operation);
     }
 
     /// Appends the launch of a kernel, see [`Writer::launch`]. One that `is_left` gives the program nothing.

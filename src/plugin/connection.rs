@@ -19,7 +19,7 @@ use crate::debug;
 use crate::link::{Inbox, Link, Peer, Progress, Span};
 use crate::mpi::{TAG_MEMORY, pmi};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
-use crate::wire::command::Command;
+use crate::wire::control::{Answer, Control};
 use crate::wire::memory_piece;
 use crate::wire::reply::{Digests, Failure, Reply};
 use std::sync::{Arc, OnceLock};
@@ -112,7 +112,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the commands that `write` appends as a control message, which the device executes on receipt.
+    /// Sends the operations that `write` appends as a message of a control queue.
     pub(crate) fn control(&self, queue: &Arc<Queue>, write: impl FnOnce(&mut Batch)) -> Result<()> {
         let open = &mut *queue.open();
         open.batch().begin(self.link.buffer());
@@ -122,7 +122,7 @@ impl Connection {
 
     /// Makes a device answer, if it can.
     pub(crate) fn ask_for_answer(&self, port: usize) {
-        // A message without commands is answered at once. If the link is broken, the waiting threads find out.
+        // An empty message is answered at once. If the link is broken, the waiting threads find out.
         let _ = self.control(&self.housekeeping[port], |_| {});
     }
 
@@ -375,7 +375,7 @@ impl Connection {
         for (device, queue) in self.housekeeping.iter().enumerate() {
             if let Some(bytes) = self.console.acknowledge(device, OUTPUT_STEP as u64) {
                 // If the link is broken, the waiting threads find out.
-                let _ = self.control(queue, |batch| batch.push(Command::Printed { bytes }));
+                let _ = self.control(queue, |batch| batch.control(Control::Printed { bytes }));
             }
         }
     }
@@ -406,8 +406,8 @@ impl Connection {
 }
 
 impl Post for Connection {
-    fn command(&self, port: usize, command: Command<'_>) -> Result<()> {
-        self.control(&self.housekeeping[port], |batch| batch.push(command))
+    fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()> {
+        self.control(&self.housekeeping[port], |batch| batch.control(Control::Answer(answer)))
     }
 
     fn piece(&self, port: usize, mut bytes: Vec<u8>) -> Result<()> {

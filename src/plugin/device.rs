@@ -16,7 +16,7 @@ use crate::base::target::{Executor, LargeCopies};
 use crate::debug;
 use crate::sys::node;
 use crate::wire::PROTOCOL;
-use crate::wire::command::Command;
+use crate::wire::control::Control;
 use crate::wire::hello::Hello;
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,10 +94,9 @@ impl Device {
         self.queues.engine.connection.unified.shares_allocations()
     }
 
-    /// Makes the whole device execute a command and returns the number that it answers. Fails if nothing arrives from
-    /// the device for `patience`.
-    pub(crate) fn request(&self, command: Command<'_>, patience: Duration) -> Result<u64> {
-        self.queues.engine.request(&self.control, command, patience)
+    /// See [`Engine::request`].
+    pub(crate) fn request(&self, operation: Control<'_>, patience: Duration) -> Result<u64> {
+        self.queues.engine.request(&self.control, operation, patience)
     }
 
     /// Names and values of properties, for the user.

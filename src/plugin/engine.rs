@@ -7,7 +7,7 @@ use super::ending;
 use super::heartbeat::Heartbeat;
 use super::near::Deferred;
 use super::port::{Port, Ports};
-use super::queue::{CONTROL, Event, Open, Position, Queue};
+use super::queue::{Event, Open, Position, Queue};
 use super::queue_trace::Tracing;
 use super::tags::{Lease, Tags};
 use super::unified::Unified;
@@ -19,6 +19,7 @@ use crate::link::backoff::BackoffPolicy;
 use crate::link::{Link, Progress};
 use crate::wire::INLINE_MAX;
 use crate::wire::command::{COMMAND_MAX, Command};
+use crate::wire::control::Control;
 use crate::wire::hello::Hello;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -77,17 +78,16 @@ impl Engine {
         is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
     }
 
-    /// Makes a whole device execute a command, by a message of its control queue, and returns the number that it answers. Fails if
-    /// nothing arrives from the device for `patience`.
-    pub(crate) fn request(&self, queue: &Arc<Queue>, command: Command<'_>, patience: Duration) -> Result<u64> {
+    /// Makes a whole device execute an operation and returns the number that it answers. Fails if nothing arrives from the
+    /// device for `patience`.
+    pub(crate) fn request(&self, queue: &Arc<Queue>, operation: Control<'_>, patience: Duration) -> Result<u64> {
         let mut answer = Box::new([0u8; 8]);
-        let mut open = queue.open();
-        self.push(queue, &mut open, command)?;
-        if !matches!(command, Command::Trace { .. }) {
-            open.batch().read_into(answer.as_mut_ptr(), answer.len());
-        }
-        self.flush(queue, &mut open)?;
-        drop(open);
+        self.connection.control(queue, |batch| {
+            batch.control(operation);
+            if !matches!(operation, Control::Trace { .. }) {
+                batch.read_into(answer.as_mut_ptr(), answer.len());
+            }
+        })?;
         let waited = self.wait_for_answer(queue, patience);
         if !queue.pending.is_idle() {
             // A late answer is still written to it.
@@ -126,7 +126,7 @@ impl Engine {
             return Ok(());
         }
         let port = self.port(queue.port());
-        if port.in_flight() >= IN_FLIGHT && queue.id != CONTROL {
+        if port.in_flight() >= IN_FLIGHT {
             self.waiting.wait_for_room(&self.connection, port)?;
         }
         self.connection.send(queue, open, queue, None)
@@ -143,7 +143,7 @@ impl Engine {
         reply: usize,
     ) -> Result<&'a mut Batch> {
         self.make_room(queue, open, command, reply)?;
-        if self.port(queue.port()).unawaited.added() != open.seen && queue.id != CONTROL {
+        if self.port(queue.port()).unawaited.added() != open.seen {
             self.order_behind_unawaited(queue, open, (command, reply))?;
         }
         Ok(open.batch())

@@ -8,11 +8,9 @@ use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
 use crate::base::lock::{Guard, Mutex, order};
 use crate::base::sync;
+use crate::wire::command::CONTROL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// The number of each device's control queues, whose messages are never held back.
-pub(crate) const CONTROL: u32 = 0;
 
 /// The numbers of a device's queues. A number is reused only after its queue has been dropped, and
 /// with it all of its messages: a device identifies queues by their numbers.

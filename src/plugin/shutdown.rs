@@ -7,11 +7,11 @@ use super::engine::Engine;
 use super::port::Port;
 use super::queue::Queue;
 use crate::base::{Error, log};
-use crate::job::bootstrap::{Launcher, launcher};
 use crate::link::Progress;
 use crate::mpi::{self, pmi};
 use crate::sys::deadline::{Deadline, flush_streams};
-use crate::wire::command::Command;
+use crate::sys::launcher::{Launcher, launcher};
+use crate::wire::control::Control;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
     let connection = &engine.connection;
     connection.begin_end();
     // If a link is broken, the poll below reports it.
-    let asked = queues.iter().try_for_each(|q| connection.control(q, |batch| batch.push(Command::Shutdown)));
+    let asked = queues.iter().try_for_each(|q| connection.control(q, |batch| batch.control(Control::Shutdown)));
     let (mut backoff, mut since) = (connection.link.backoff(engine.waiting.policy), Instant::now());
     let (mut driven, mut has_asked) = (since, false);
     let have_ended = || queues.iter().all(|q| q.pending.is_idle());

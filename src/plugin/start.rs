@@ -18,16 +18,18 @@ use crate::base::settings::{self, Backend, Bind, Settings};
 use crate::base::target::Executor;
 use crate::base::{Error, Result, elf, log};
 use crate::debug;
-use crate::job::bootstrap::{Bootstrap, Origin, bootstrap, is_beside_devices, launcher, speaks_for_all};
+use crate::job::bootstrap::{Bootstrap, Origin, bootstrap};
 use crate::job::slot;
 use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
-use crate::mpi::{self, Phase};
+use crate::mpi::{self, Phase, quirks};
+use crate::sys::launcher::{self, is_beside_devices, launcher, speaks_for_all};
 use crate::sys::layout;
 use crate::sys::node::{self, ranges};
 use crate::sys::process::{self, Mappings};
 use crate::wire::command::{Command, Obtained, Ranges};
+use crate::wire::control::Control;
 use crate::wire::hello::{Hello, Role};
 use crate::wire::{Bytes, MESSAGE_MAX};
 use std::collections::BTreeMap;
@@ -96,15 +98,10 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     if size == Some(1) {
         return Some("the job has one process only");
     }
-    if number_of_programs() == Some(1) && !is_beside_devices() {
+    if launcher::executables() == Some(1) && !is_beside_devices() {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
     uses_mpi.then_some("the program uses MPI itself")
-}
-
-/// How many programs mpirun's command line names, device processes too, where MPI says that.
-fn number_of_programs() -> Option<u32> {
-    std::env::var("OMPI_NUM_APP_CTX").ok()?.trim().parse().ok()
 }
 
 pub(crate) enum Choice {
@@ -125,7 +122,7 @@ pub(crate) fn choose() -> Result<Choice> {
     let no_devices = |why: &str, uses_mpi: bool| {
         debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
         // An MPI program in one job with another program: with devices, most likely.
-        let expected = mandatory || Settings::any_set() || uses_mpi && number_of_programs() > Some(1);
+        let expected = mandatory || Settings::any_set() || uses_mpi && launcher::executables() > Some(1);
         if !why.is_empty() && expected && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead (use: {})",
@@ -171,7 +168,8 @@ pub(crate) fn choose() -> Result<Choice> {
         if uses_mpi || alone {
             node::open_standard_streams();
             if uses_mpi && mpi::phase() == Phase::Before && node::is_single_threaded() {
-                for (name, value) in mpi::LEVEL_VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+                for (name, value) in quirks::LEVEL_VARIABLES.iter().filter(|(name, _)| std::env::var_os(name).is_none())
+                {
                     // SAFETY: the process has only this thread, as checked above.
                     unsafe { std::env::set_var(name, value) };
                 }
@@ -401,10 +399,10 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
             let (at, len) = (addresses.arena(n), capacities[n]);
             engine.connection.control(queue, |batch| {
                 let (beginning, shared) = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
-                batch.push(Command::Start { at, len, beginning, shared });
-                batch.push(Command::Number { device: n as u32 });
-                batch.push(Command::Streams { input, output, errors });
-                batch.push(Command::Preload { libraries: Bytes(libraries) });
+                batch.control(Control::Start { at, len, beginning, shared });
+                batch.control(Control::Number { device: n as u32 });
+                batch.control(Control::Streams { input, output, errors });
+                batch.control(Control::Preload { libraries: Bytes(libraries) });
                 batch.read_into(beginnings[n].as_mut_ptr(), size_of::<u64>());
             })?;
         }

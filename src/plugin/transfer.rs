@@ -13,6 +13,7 @@ use crate::base::{Error, Result};
 use crate::debug;
 use crate::link::{Peer, Span};
 use crate::wire::command::{COMMAND_MAX, Command, HEAD_LEN};
+use crate::wire::control::Control;
 use crate::wire::{Bytes, INLINE_MAX, MESSAGE_MAX};
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl Memory {
         }
         for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
             self.queues.engine.connection.control(&self.control, |batch| {
-                some.iter().for_each(|r| batch.push(Command::Discard { at: r.start, len: r.end - r.start }));
+                some.iter().for_each(|r| batch.control(Control::Discard { at: r.start, len: r.end - r.start }));
             })?;
         }
         Ok(())
@@ -130,9 +131,9 @@ impl Memory {
     /// Has the device move these pages to where this process can access them as memory, if it executes nothing.
     #[cold]
     fn share(&self, window: NewWindow<'_>) -> Result<()> {
-        let command = Command::Share { at: window.at, len: window.len, offset: window.offset };
+        let share = Control::Share { at: window.at, len: window.len, offset: window.offset };
         // Until the device has answered, this process must not write there.
-        if self.queues.engine.request(&self.control, command, Duration::MAX)? == 1 {
+        if self.queues.engine.request(&self.control, share, Duration::MAX)? == 1 {
             debug!("{} bytes at {:#x} of {} are mapped here", window.len, window.at, self.queues.port().name);
             window.add();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Time limits for calls that may never return: calls into MPI after a rank was lost.
 
-use super::launcher;
+use super::launcher::processes;
 use crate::base::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, PoisonError, mpsc};
@@ -111,7 +111,7 @@ pub(crate) fn end(status: i32) -> ! {
 /// for that, since the launcher may kill this one. Launchers on other nodes and those of other jobs
 /// are not affected.
 pub(crate) fn end_launcher(patience: Duration) {
-    let Some(launcher) = launcher::find() else { return };
+    let Some(launcher) = processes::find() else { return };
     let wait = libc::c_int::try_from(patience.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: numbers, and a record on the stack. The child only makes system calls, so it does not
     // matter which locks other threads held at the fork. Fork handlers do not run.
@@ -120,7 +120,7 @@ pub(crate) fn end_launcher(patience: Duration) {
         // SYS_fork does not exist on every architecture.
         let flags = libc::c_long::from(libc::SIGCHLD);
         // The launcher may have exited meanwhile, and its process id may have been reused.
-        if process < 0 || launcher::find() != Some(launcher) {
+        if process < 0 || processes::find() != Some(launcher) {
             return;
         }
         if libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) != 0 {

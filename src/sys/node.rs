@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Facts about the machine that this process runs on, and the cores that it may use.
 
-use super::{cgroup, launcher, process};
+use super::launcher::processes;
+use super::{cgroup, process};
 use crate::base::{Error, Result, elf};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -209,7 +210,7 @@ pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> 
 /// only to what the user chose (`taskset`, a cpuset).
 pub(crate) fn undo_binding() {
     let Ok(mine) = sched_getaffinity(None) else { return };
-    let mut above = launcher::ancestors();
+    let mut above = processes::ancestors();
     let Some(launcher) = above.pop() else { return };
     let cores_of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).ok();
     // A script that was bound otherwise has bound this process itself. A rank, which may have undone its own binding by now,

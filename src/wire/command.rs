@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Host to device: a message is a [`Head`] and any number of [`Command`]s, which one queue of the device
-//! executes in order.
+//! Host to device: a message is a [`Head`] and any number of [`Command`]s, which one queue of the device executes in order,
+//! or, if its queue is [`CONTROL`], of [`super::control::Control`]s, which the device executes on receipt.
 
+use super::control::Control;
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
-use crate::base::limits::{IMAGE_PARTS, MEMORY_PIECE};
+use crate::base::limits::IMAGE_PARTS;
 use crate::base::target::{LargeCopies, Target};
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
@@ -30,6 +31,9 @@ wire_format! {
 
 pub(crate) const HEAD_LEN: usize = Head::LEN;
 
+/// The queue of messages that concern the whole device.
+pub const CONTROL: u32 = 0;
+
 /// The number in a head before [`Head::patch`].
 const UNSENT: u64 = 0;
 
@@ -48,7 +52,7 @@ impl Head {
 }
 
 wire_format! {
-    /// One operation for the device. Addresses are device addresses, lengths are bytes.
+    /// One operation of a queue. Addresses are device addresses, lengths are bytes.
     #[allow(missing_docs, reason = "the fields are named in each operation's line")]
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub enum Command<'a> {
@@ -60,76 +64,37 @@ wire_format! {
         Receive { to: u64, len: u64, rank: u32, tag: u32 } = 3,
         /// Sends bulk data to a rank directly from an address.
         Send { from: u64, len: u64, rank: u32, tag: u32 } = 4,
-        /// Moves data within the device.
-        Copy { to: u64, from: u64, len: u64 } = 6,
         /// Runs a kernel with these arguments or, if `array`, with an array of pointers to these.
         Launch { kernel: u64, array: bool, args: Args<'a> } = 5,
+        /// Moves data within the device.
+        Copy { to: u64, from: u64, len: u64 } = 6,
         /// Waits until the device has executed message `seq` of another queue.
         Wait { seq: u64 } = 7,
-        /// Returns unused memory to the system; done on receipt.
-        Discard { at: u64, len: u64 } = 8,
-        /// Maps the arena at this address, with the first `beginning` bytes of the shared file as its beginning if the
-        /// device can open that. The reply carries the arena's first 8 bytes.
-        Start { at: u64, len: u64, beginning: u64, shared: SharedFile } = 9,
-        /// Moves pages of the arena to the shared file, from `offset` on, unless a message of a queue is unfinished. The
-        /// reply carries 1 if that is done, else 0 (8 bytes).
-        Share { at: u64, len: u64, offset: u64 } = 36,
         /// Receives an image as bulk data, one transfer for each of its `parts` with tags from `tag`
         /// on. Passes each part on as soon as it arrives, to up to two more devices by rank and first
         /// tag. The last `libraries` of the `len` bytes, but not all of them, list the host's libraries.
-        Image { image: u32, rank: u32, tag: u32, len: u64, libraries: u64, to: [Option<(u32, u32)>; 2] } = 10,
+        Image { image: u32, rank: u32, tag: u32, len: u64, libraries: u64, to: [Option<(u32, u32)>; 2] } = 8,
         /// Loads a received image; the reply carries its address.
-        Load { image: u32 } = 16,
+        Load { image: u32 } = 9,
         /// Unloads an image.
-        Unload { image: u32 } = 11,
+        Unload { image: u32 } = 10,
         /// Loads an image at another address, because the first one is not free on the host.
-        Move { image: u32 } = 12,
-        /// Ends the device.
-        Shutdown = 13,
-        /// Loads libraries that every image will need ahead of time; see [`libraries`].
-        Preload { libraries: Bytes<'a> } = 17,
-        /// Starts statistics, and a trace of up to this many events.
-        Trace { events: u64 } = 18,
-        /// Appends the time of the device to the reply, see `base::clock`.
-        Clock = 19,
-        /// Sends as many records of statistics and trace as a [`super::reply::Reply::Records`] holds,
-        /// and forgets them; the reply carries the number of the remaining ones.
-        Recall = 20,
-        /// Acknowledges this many printed bytes, which the host has written; the device may send more.
-        Printed { bytes: u64 } = 21,
+        Move { image: u32 } = 11,
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
-        Redirect { from: u64, to: u64 } = 14,
+        Redirect { from: u64, to: u64 } = 12,
         /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
         /// that is `exact`, its share of the free memory or less. The reply carries an `Obtained`. `libraries` lists the host's libomptarget, see
         /// [`libraries`].
-        Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 22,
+        Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 13,
         /// Keeps these addresses free on an accelerator's device: other devices have them.
-        Avoid { taken: Ranges<'a> } = 26,
+        Avoid { taken: Ranges<'a> } = 14,
         /// Announces an entry of an image that an accelerator is to load: `size` is 0 for a function, the flags are
         /// LLVM's.
-        Entry { image: u32, size: u64, flags: u32, name: Bytes<'a> } = 23,
+        Entry { image: u32, size: u64, flags: u32, name: Bytes<'a> } = 15,
         /// Appends the address of an image's entry to the reply; for a function it is what launches name it by.
-        Address { image: u32, name: Bytes<'a> } = 24,
+        Address { image: u32, name: Bytes<'a> } = 16,
         /// Runs a kernel of an accelerator with these arguments in this shape.
-        LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 25,
-        /// The addresses of the program's standard streams, for the device to use its own in their place.
-        Streams { input: u64, output: u64, errors: u64 } = 31,
-        /// The number that the device has in the program, for `omp_get_device_num` in its regions.
-        Number { device: u32 } = 35,
-        /// A part of the answer to [`super::reply::Reply::Fetch`]: of the program's memory from `at` on, `same` bytes are
-        /// as the device has them, and `bytes` follow these. Both are whole pages. The last part has no `more` behind it.
-        Pages { at: u64, same: u64, more: bool, bytes: Bytes<'a> } = 27,
-        /// The same with a piece of `len` bytes of bulk data in place of `bytes`.
-        PagesAside { at: u64, same: u64, more: bool, len: u32 } = 32,
-        /// The answer to [`super::reply::Reply::ChangedAside`]: the host has taken these changes over, but for the blocks
-        /// where its own old bytes are others: bit `i` of `others` stands for block `i`.
-        Merged { at: u64, others: u64 } = 33,
-        /// The answer to [`super::reply::Reply::Find`]: the function's symbol, and whether a library exports it.
-        Function { is_exported: bool, name: Bytes<'a> } = 28,
-        /// The answer to [`super::reply::Reply::ChangedThere`]: the host has read the bytes.
-        Taken = 30,
-        /// The answer to any of these: there is no such thing, or regions may not use it.
-        Refuse { why: Bytes<'a> } = 29,
+        LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 17,
     }
 }
 
@@ -281,14 +246,35 @@ impl<'a> Field<'a> for [Option<(u32, u32)>; 2] {
     }
 }
 
-/// Appends commands to a message.
+/// What a message to a device consists of.
+pub trait Operation<'a>: Field<'a> {
+    /// Fails if there is no such operation, although all of its parts are valid.
+    fn check(&self) -> Result<()>;
+}
+
+impl<'a> Operation<'a> for Command<'a> {
+    #[inline]
+    fn check(&self) -> Result<()> {
+        match *self {
+            Command::Read { len, .. } if len as usize > MESSAGE_MAX => {
+                Err(Error::new("a read is too long for a reply"))
+            }
+            Command::Image { len, libraries, .. } if libraries >= len => {
+                Err(Error::new("an image has no bytes besides its list of libraries"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Appends operations to a message.
 pub struct Writer<'a>(pub &'a mut Vec<u8>);
 
 impl Writer<'_> {
-    /// Appends a command.
+    /// Appends an operation.
     #[inline]
-    pub fn push(&mut self, command: Command<'_>) {
-        command.write(self.0);
+    pub fn push<'a>(&mut self, operation: impl Operation<'a>) {
+        operation.write(self.0);
     }
 
     /// Appends a launch with arguments that need not lie in memory: [`Command::LaunchShaped`] if there is a shape.
@@ -316,8 +302,8 @@ pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
     1 + u64::LEN + if is_shaped { Shape::LEN } else { bool::LEN } + Args::LEN + u64::LEN * args
 }
 
-/// Most bytes of any other command, without data, names and lists.
-pub(crate) const COMMAND_MAX: usize = Command::LEN;
+/// Most bytes of any other operation, without data, names and lists.
+pub(crate) const COMMAND_MAX: usize = super::format::longest(&[Command::LEN, Control::LEN]);
 
 /// The parts of an image: small, so that a device passes them on early, but not too many.
 pub(crate) fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
@@ -335,13 +321,13 @@ pub fn libraries(list: &[u8]) -> BTreeMap<String, PathBuf> {
     pairs.map(|p| (String::from_utf8_lossy(p[0]).into_owned(), OsStr::from_bytes(p[1]).into())).collect()
 }
 
-/// Takes commands off a message.
+/// Takes the operations off a message.
 #[derive(Clone, Debug)]
-pub struct Commands<'a>(Reader<'a>);
+pub struct Operations<'a>(Reader<'a>);
 
-impl<'a> Commands<'a> {
-    /// Splits a received message into head and commands.
-    pub fn open(message: &'a [u8]) -> Result<(Head, Commands<'a>)> {
+impl<'a> Operations<'a> {
+    /// Splits a received message into its head and its operations.
+    pub fn open(message: &'a [u8]) -> Result<(Head, Operations<'a>)> {
         if message.len() > MESSAGE_MAX {
             return Err(Error::new("a message is too long"));
         }
@@ -350,12 +336,12 @@ impl<'a> Commands<'a> {
         if head.seq == UNSENT {
             return Err(Error::new("a message has no number"));
         }
-        Ok((head, Commands(r)))
+        Ok((head, Operations(r)))
     }
 
-    /// Continues a message at a position that [`Commands::position`] returned.
-    pub fn resume(message: &'a [u8], position: usize) -> Commands<'a> {
-        Commands(Reader(message.get(position..).unwrap_or_default()))
+    /// Continues a message at a position that [`Operations::position`] returned.
+    pub fn resume(message: &'a [u8], position: usize) -> Operations<'a> {
+        Operations(Reader(message.get(position..).unwrap_or_default()))
     }
 
     /// How far this message has been read.
@@ -363,24 +349,14 @@ impl<'a> Commands<'a> {
         message.len() - self.0.0.len()
     }
 
-    /// The next command, or `None` at the end.
+    /// The next operation, or `None` at the end.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Command<'a>>> {
+    pub fn take<T: Operation<'a>>(&mut self) -> Result<Option<T>> {
         if self.0.0.is_empty() {
             return Ok(None);
         }
-        match self.0.take()? {
-            Command::Read { len, .. } if len as usize > MESSAGE_MAX => {
-                Err(Error::new("a read is too long for a reply"))
-            }
-            Command::Image { len, libraries, .. } if libraries >= len => {
-                Err(Error::new("an image has no bytes besides its list of libraries"))
-            }
-            Command::PagesAside { len, .. } if !(1..=MEMORY_PIECE).contains(&(len as usize)) => {
-                Err(Error::new("a piece of the program's memory has a wrong length"))
-            }
-            command => Ok(Some(command)),
-        }
+        let operation: T = self.0.take()?;
+        operation.check().map(|()| Some(operation))
     }
 }
 

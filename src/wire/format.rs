@@ -5,7 +5,7 @@ use super::{MESSAGE_MAX, Reader};
 use crate::base::{Error, Result};
 
 /// A value in a message.
-pub(crate) trait Field<'a>: Sized {
+pub trait Field<'a>: Sized {
     /// Most bytes of the value, without data that follows a count or extends to the message's end.
     const LEN: usize;
     /// Appends the value to a message.

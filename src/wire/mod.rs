@@ -3,10 +3,12 @@
 //! is one line of a table; `format` derives its type, writer, reader and length.
 //!
 //! No I/O and no MPI here: bytes in, values out. Numbers are little-endian. All ranks exchange a
-//! [`hello`]; then a host sends [`command`] messages, and a device answers each with one [`reply`].
+//! [`hello`]; then a host sends messages of [`command`]s or [`control`] operations, and a device answers each with one
+//! [`reply`].
 
 pub(crate) mod check;
 pub mod command;
+pub mod control;
 pub(crate) mod format;
 pub mod hello;
 pub mod record;
@@ -14,14 +16,13 @@ pub mod reply;
 
 use crate::base::limits::{MEMORY_PIECE, MEMORY_PIECE_MIN};
 use crate::base::{Error, Result};
-use format::Field;
 
 /// Incremented with every change of a message's layout or meaning.
-pub const PROTOCOL: u32 = 20;
+pub const PROTOCOL: u32 = 21;
 
 pub(crate) use crate::base::limits::INLINE_MAX;
 pub use crate::base::limits::MESSAGE_MAX;
-pub use format::Bytes;
+pub use format::{Bytes, Field};
 
 /// A message to or from a rank with several devices has one more byte at its end: the device.
 pub(crate) const ROOM: usize = MESSAGE_MAX + 1;
@@ -38,25 +39,25 @@ pub(crate) fn memory_piece(fragment: usize) -> Option<usize> {
 
 /// Takes values from the front of a received message.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     #[inline]
-    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(n).ok_or_else(short)?;
         self.0 = tail;
         Ok(head)
     }
 
     #[inline]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, tail) = self.0.split_first_chunk::<N>().ok_or_else(short)?;
         self.0 = tail;
         Ok(*head)
     }
 
     #[inline]
-    pub fn take<T: Field<'a>>(&mut self) -> Result<T> {
+    pub(crate) fn take<T: Field<'a>>(&mut self) -> Result<T> {
         T::read(self)
     }
 }

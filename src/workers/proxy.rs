@@ -11,7 +11,8 @@ use crate::debug;
 use crate::device_main::supervisor::{Kills, cause};
 use crate::link::doorbell::Doorbell;
 use crate::sys::process;
-use crate::wire::command::{Command, Commands, HEAD_LEN, Head};
+use crate::wire::command::{CONTROL, HEAD_LEN, Head, Operations};
+use crate::wire::control::Control;
 use crate::wire::reply::{self, Failure, Reply};
 use std::collections::VecDeque;
 use std::io;
@@ -184,8 +185,8 @@ impl WorkerProxy {
     }
 
     pub(crate) fn on_host_message(&mut self, message: &[u8]) -> Result<()> {
-        let (Head { seq, queue, .. }, _) = Commands::open(message)?;
-        if queue != 0 || message.len() != HEAD_LEN {
+        let (Head { seq, queue, .. }, _) = Operations::open(message)?;
+        if queue != CONTROL || message.len() != HEAD_LEN {
             self.checkpoints.log.push(seq, message);
             return Ok(());
         }
@@ -508,8 +509,8 @@ impl WorkerProxy {
 
 /// The number of a message if it shuts the worker down.
 fn shutdown_in(message: &[u8]) -> Option<u64> {
-    let (head, mut commands) = Commands::open(message).ok()?;
-    (head.queue == 0 && matches!(commands.take(), Ok(Some(Command::Shutdown)))).then_some(head.seq)
+    let (head, mut operations) = Operations::open(message).ok()?;
+    (head.queue == CONTROL && matches!(operations.take(), Ok(Some(Control::Shutdown)))).then_some(head.seq)
 }
 
 fn lost(name: &str, why: &str) -> Error {

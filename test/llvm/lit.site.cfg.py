@@ -43,7 +43,7 @@ flang = releases.flang(release)
 config.test_fortran_compiler = f"{flang} -L{prefix}/lib -lomptarget-flang" if flang else ""
 config.test_compiler_features = ["clang", f"clang-{release}"]
 config.test_openmp_flags = "-fopenmp"
-config.test_extra_flags = " ".join(releases.QUICK_LINK)
+config.test_extra_flags = releases.QUICK_LINK
 if gpu != "host":
     config.test_extra_flags += f" -Xopenmp-target={target} -march={gpu} " + os.environ.get("GPU_FLAGS", "")
 config.cuda_path = config.cuda_libdir = config.cuda_test_arch = config.amdgpu_test_arch = ""

@@ -41,7 +41,8 @@ use crate::plugin::queue_trace::Tracing;
 use crate::plugin::shutdown;
 use crate::plugin::unified::Unified;
 use crate::wire::INLINE_MAX;
-use crate::wire::command::{Command, Shape};
+use crate::wire::command::Shape;
+use crate::wire::control::Control;
 use crate::wire::hello::Role;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -563,7 +564,7 @@ impl JobOf {
         for (n, queue) in controls.iter().enumerate() {
             engine.connection.control(queue, |batch| {
                 let (beginning, shared) = offers[n].as_ref().map(Offer::to_send).unwrap_or_default();
-                batch.push(Command::Start { at: arena(n).start, len: ARENA, beginning, shared });
+                batch.control(Control::Start { at: arena(n).start, len: ARENA, beginning, shared });
                 batch.read_into(beginnings[n].as_mut_ptr(), beginnings[n].len());
             })?;
         }

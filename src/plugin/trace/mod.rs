@@ -15,7 +15,7 @@ use crate::base::settings::Settings;
 use crate::base::{Error, Result, log, name};
 use crate::plugin::device::Device;
 use crate::plugin::queue_trace::Tracing;
-use crate::wire::command::Command;
+use crate::wire::control::Control;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -49,7 +49,7 @@ impl Moment {
                 break;
             }
             let asked = clock::now();
-            let there = device.request(Command::Clock, PATIENCE)?;
+            let there = device.request(Control::Clock, PATIENCE)?;
             let delay = clock::now().saturating_sub(asked);
             if best.is_none_or(|b| delay.div_ceil(2) < b.error) {
                 best = Some(Moment { there, here: asked + delay / 2, error: delay.div_ceil(2) });
@@ -86,7 +86,7 @@ impl Trace {
         let file = settings.trace.as_deref().map(|path| create(&own(path))).transpose()?;
         let start = (clock::now(), Instant::now());
         let traced = devices.iter().map(|device| {
-            device.request(Command::Trace { events: tracing.events }, PATIENCE)?;
+            device.request(Control::Trace { events: tracing.events }, PATIENCE)?;
             let first = Moment::now(device)?;
             Ok(TracedDevice { first, messages: device.port().messages(), seen: Mutex::default() })
         });
@@ -100,7 +100,7 @@ impl Trace {
         let host = device.queues.take_trace(self.tracing.events);
         let mut records = Vec::new();
         let result = loop {
-            let left = device.request(Command::Recall, PATIENCE);
+            let left = device.request(Control::Recall, PATIENCE);
             seen.asked += 1;
             let some = std::mem::take(&mut *device.port().records.lock());
             match left {

@@ -6,7 +6,7 @@ use super::Post;
 use crate::base::limits::{self, MEMORY_PIECE_MIN};
 use crate::base::{Error, Result};
 use crate::sys::node;
-use crate::wire::command::Command;
+use crate::wire::control::Answer;
 use crate::wire::reply::{Known, KnownPart};
 use crate::wire::{BLOCK, Bytes, MESSAGE_MAX};
 use std::ops::Range;
@@ -22,20 +22,20 @@ const MESSAGES: usize = PIECE / PAGE * BLOCK;
 /// Sends a range that begins with a page, or what there is from its start on.
 pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<()> {
     let aside = post.0.piece_len();
-    let mut answer = Answer { post, aside, at: range.start, end: range.end, same: 0, bytes: Vec::new() };
+    let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: Vec::new() };
     let (mut at, next) = (range.start, known.take()?);
     let mut parts = Parts { next, rest: known };
     while at < range.end {
         let (end, digest) = parts.part(at, range.end)?;
         let wanted = (end - at) as usize;
-        let n = answer.read(at, wanted, digest)?;
+        let n = sender.read(at, wanted, digest)?;
         at += n as u64;
         if n < wanted {
             break;
         }
     }
     // The error that follows explains the address.
-    if at == range.start { Err(Error::new("")) } else { answer.flush(false) }
+    if at == range.start { Err(Error::new("")) } else { sender.flush(false) }
 }
 
 /// Divides a range into what a device knows and what it does not.
@@ -59,8 +59,8 @@ impl Parts<'_> {
     }
 }
 
-/// What is next: `same` bytes at an address are as the device has them, and `bytes` follow.
-struct Answer<'a> {
+/// Sends memory: next are `same` bytes at an address that the device has already, and `bytes` behind these.
+struct Sender<'a> {
     post: (&'a dyn Post, usize),
     /// Bytes of a piece of bulk data, if there may be such.
     aside: Option<usize>,
@@ -71,7 +71,7 @@ struct Answer<'a> {
     bytes: Vec<u8>,
 }
 
-impl Answer<'_> {
+impl Sender<'_> {
     /// Adds what there is of a part that is no longer than a block. Returns how much that is.
     fn read(&mut self, at: u64, wanted: usize, digest: Option<u128>) -> Result<usize> {
         let most = self.aside.unwrap_or(MESSAGES);
@@ -101,7 +101,7 @@ impl Answer<'_> {
         let bytes = std::mem::take(&mut self.bytes);
         if self.aside.is_some() && bytes.len() >= MEMORY_PIECE_MIN {
             let (at, same, len) = (self.at, self.same, bytes.len());
-            post.command(port, Command::PagesAside { at, same, more, len: len as u32 })?;
+            post.answer(port, Answer::PagesAside { at, same, more, len: len as u32 })?;
             post.piece(port, bytes)?;
             self.advance(len);
             return Ok(());
@@ -110,7 +110,7 @@ impl Answer<'_> {
         loop {
             let (now, later) = rest.split_at(rest.len().min(PIECE));
             let more = more || !later.is_empty();
-            post.command(port, Command::Pages { at: self.at, same: self.same, more, bytes: Bytes(now) })?;
+            post.answer(port, Answer::Pages { at: self.at, same: self.same, more, bytes: Bytes(now) })?;
             self.advance(now.len());
             rest = later;
             if rest.is_empty() {

@@ -19,7 +19,8 @@ use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf};
 use crate::sys::process::{self, Mappings};
 use crate::sys::{crew, layout, node, shared_file};
-use crate::wire::command::{Command, SharedFile};
+use crate::wire::command::SharedFile;
+use crate::wire::control::Answer;
 use crate::wire::hello::Hello;
 use crate::wire::reply::{Changes, Digests, Known};
 use crate::wire::{BLOCK, Bytes};
@@ -79,8 +80,8 @@ fn find_directive() {
 
 /// Sends answers to devices.
 pub(super) trait Post {
-    /// Sends a control message of one command.
-    fn command(&self, port: usize, command: Command<'_>) -> Result<()>;
+    /// Sends an answer.
+    fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()>;
     /// Sends a piece of the program's memory as bulk data.
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
     /// Bytes of such a piece, if they can be sent.
@@ -272,22 +273,22 @@ impl Unified {
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].alive()?;
                     self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
-                    post.command(port, Command::Taken)
+                    post.answer(port, Answer::Taken)
                 }
                 Request::Merge { seq, at, new, old } => {
                     ports[port].alive()?;
                     let others = self.merge_known(ports, (port, seq), (at, &new?), Digests(&old));
-                    post.command(port, Command::Merged { at, others })
+                    post.answer(port, Answer::Merged { at, others })
                 }
                 Request::Find { at } => {
                     let (name, is_exported) = functions::name_of(at)?;
-                    post.command(port, Command::Function { is_exported, name: Bytes(name.as_bytes()) })
+                    post.answer(port, Answer::Function { is_exported, name: Bytes(name.as_bytes()) })
                 }
             });
             if let Err(e) = answered {
                 let why = e.to_string();
                 // If the link is broken, the waiting threads find out.
-                let _ = post.command(port, Command::Refuse { why: Bytes(why.as_bytes()) });
+                let _ = post.answer(port, Answer::Refuse { why: Bytes(why.as_bytes()) });
             }
             self.requests.lock().are_answered[port] = false;
         }

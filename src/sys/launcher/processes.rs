@@ -5,14 +5,12 @@
 //! only if this process was started as a rank: the ancestors of a program that was started without
 //! a launcher are not part of the job.
 
-use super::process;
+use super::VARIABLES;
+use crate::sys::process;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::path::Path;
-
-/// At least one of these environment variables is set in every process that an MPI launcher started.
-pub const VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_FD", "PMIX_RANK"];
 
 /// The executables of launchers, behind all links.
 const LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"];
@@ -84,5 +82,5 @@ fn name_of(executable: &Path) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "../../test/rust/unit/sys/launcher.rs"]
+#[path = "../../../test/rust/unit/sys/launcher/processes.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 //! sent to the worker and answered, and what must be sent and answered again.
 
 use crate::link::Peer;
-use crate::wire::command::{Command, Commands, parts};
+use crate::wire::command::{CONTROL, Command, Operations, parts};
 use crate::workers::packet::Route;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -54,8 +54,11 @@ impl Effects {
     fn of(message: &[u8], terms: &Terms) -> Effects {
         let mut effects = Effects { cost: MESSAGE_COST + message.len() as u64, ..Effects::default() };
         let pieces = |len: u64| len.div_ceil(terms.fragment);
-        let Ok((head, mut commands)) = Commands::open(message) else { return effects };
-        effects.is_control = head.queue == 0;
+        let Ok((head, mut commands)) = Operations::open(message) else { return effects };
+        effects.is_control = head.queue == CONTROL;
+        if effects.is_control {
+            return effects;
+        }
         while let Ok(Some(command)) = commands.take() {
             match command {
                 Command::Receive { len, rank, tag, .. } => {

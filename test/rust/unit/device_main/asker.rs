@@ -101,14 +101,14 @@ impl Device {
     }
 
     /// Asks a program that gives these answers. All of them must be taken.
-    fn ask<R>(&self, answers: impl IntoIterator<Item = Answer>, ask: impl FnOnce(&Asker<'_>) -> R) -> R {
+    fn ask<R>(&self, answers: impl IntoIterator<Item = Arrival>, ask: impl FnOnce(&Asker<'_>) -> R) -> R {
         answers.into_iter().for_each(|answer| self.answers.arrive(answer));
         let drive = || {
             let mut inbox = Inbox::default();
             self.host.link().drive(&mut inbox).unwrap();
             for (completion, result) in inbox.completed.drain(..) {
                 if let Completion::Memory(at, bytes) = completion {
-                    self.answers.arrive(Answer::Arrived { at, bytes: result.map(|()| bytes) });
+                    self.answers.arrive(Arrival::Bulk { at, bytes: result.map(|()| bytes) });
                 }
             }
         };
@@ -119,7 +119,7 @@ impl Device {
     }
 
     /// Fetches memory: its pieces as they come.
-    fn fetch(&self, answers: impl IntoIterator<Item = Answer>) -> (Vec<Got>, Result<()>) {
+    fn fetch(&self, answers: impl IntoIterator<Item = Arrival>) -> (Vec<Got>, Result<()>) {
         let mut pieces = Vec::new();
         let mut piece = |Piece { at, same, bytes }: Piece<'_>| {
             pieces.push((at, same, bytes.len(), bytes.first().copied()));
@@ -129,7 +129,7 @@ impl Device {
         (pieces, result)
     }
 
-    fn send_range(&self, answers: impl IntoIterator<Item = Answer>, len: usize) -> Result<Vec<Range<u64>>> {
+    fn send_range(&self, answers: impl IntoIterator<Item = Arrival>, len: usize) -> Result<Vec<Range<u64>>> {
         let (new, old) = (vec![1; len], vec![0; len]);
         self.ask(answers, |asker| asker.send_range(7, AT, &new, &old))
     }
@@ -139,16 +139,16 @@ impl Device {
     }
 }
 
-fn pages(at: u64, value: u8, more: bool) -> Answer {
-    Answer::Pages { at, same: 0, bytes: vec![value; PAGE as usize], more }
+fn pages(at: u64, value: u8, more: bool) -> Arrival {
+    Arrival::Pages { at, same: 0, bytes: vec![value; PAGE as usize], more }
 }
 
-fn aside(at: u64, same: u64, len: usize, more: bool) -> Answer {
-    Answer::PagesAside { at, same, len, more }
+fn aside(at: u64, same: u64, len: usize, more: bool) -> Arrival {
+    Arrival::PagesAside { at, same, len, more }
 }
 
-fn merged(at: u64, others: u64) -> Answer {
-    Answer::Merged { at, others }
+fn merged(at: u64, others: u64) -> Arrival {
+    Arrival::Merged { at, others }
 }
 
 #[test]
@@ -181,9 +181,11 @@ fn an_answer_that_fails_is_taken_to_its_end() {
     let device = Device::new();
     let len = PAGE as usize;
     // The program refuses the rest, or answers something else: the bulk data that is under way belongs to no later request.
-    for (last, why) in
-        [(Answer::Refused("gone".into()), "gone"), (Answer::Taken, "something else"), (merged(AT, 0), "something else")]
-    {
+    for (last, why) in [
+        (Arrival::Refused("gone".into()), "gone"),
+        (Arrival::Taken, "something else"),
+        (merged(AT, 0), "something else"),
+    ] {
         device.send_bulk([vec![1; len]]);
         let (pieces, result) = device.fetch([aside(AT, 0, len, true), last]);
         assert!(result.unwrap_err().to_string().contains(why));
@@ -215,7 +217,7 @@ fn ranges_that_are_asked_for_at_once_are_answered_in_turn() {
     let ranges: Vec<_> = (0..MEMORY_ASKED as u64 + 3).map(|n| (behind(n)..behind(n) + PAGE, Known(&[]))).collect();
     let answers = (0..ranges.len() as u64).map(|n| match n {
         0 => aside(behind(n), 0, len, false),
-        1 => Answer::Refused("gone".into()),
+        1 => Arrival::Refused("gone".into()),
         n => pages(behind(n), n as u8, false),
     });
     let mut got = Vec::new();
@@ -233,7 +235,7 @@ fn ranges_that_are_asked_for_at_once_are_answered_in_turn() {
 #[test]
 fn bulk_data_that_is_lost_is_an_error() {
     let device = Device::new();
-    let lost = Answer::Arrived { at: AT, bytes: Err(Error::new("lost")) };
+    let lost = Arrival::Bulk { at: AT, bytes: Err(Error::new("lost")) };
     let (pieces, result) = device.fetch([aside(AT, 0, PAGE as usize, true), lost, pages(AT + PAGE, 1, false)]);
     assert!(pieces.is_empty() && result.unwrap_err().to_string().contains("lost"));
 }
@@ -253,13 +255,13 @@ fn other_answers_than_asked_for_are_errors() {
     let device = Device::new();
     let old = || SharedFile { pid: 1, descriptor: 2, nonce: 3, len: 4 };
     let offer = |answer| device.ask([answer], |asker| asker.offer_changes(7, AT, &[1], old()));
-    assert!(offer(Answer::Taken).unwrap() && !offer(Answer::Refused(String::new())).unwrap());
+    assert!(offer(Arrival::Taken).unwrap() && !offer(Arrival::Refused(String::new())).unwrap());
     assert!(offer(merged(AT, 0)).is_err());
     let find = |answer| device.ask([answer], |asker| asker.function(AT));
     let function = Function { symbol: "f".into(), is_exported: true };
-    assert_eq!(find(Answer::Function(function)).unwrap().symbol, "f");
-    assert!(find(Answer::Refused("none".into())).unwrap_err().to_string().contains("none"));
-    assert!(find(Answer::Taken).is_err());
+    assert_eq!(find(Arrival::Function(function)).unwrap().symbol, "f");
+    assert!(find(Arrival::Refused("none".into())).unwrap_err().to_string().contains("none"));
+    assert!(find(Arrival::Taken).is_err());
 }
 
 #[test]
@@ -304,7 +306,7 @@ fn damaged_answers_to_changes_are_errors() {
     let piece = memory_piece(usize::MAX).unwrap();
     let last = AT + piece as u64;
     // Of another piece, with more blocks than there are, or something else.
-    for damaged in [merged(AT + 1, 0), merged(AT, 1 << (piece / BLOCK)), merged(AT, 1 << 63), Answer::Taken] {
+    for damaged in [merged(AT + 1, 0), merged(AT, 1 << (piece / BLOCK)), merged(AT, 1 << 63), Arrival::Taken] {
         let device = Device::new();
         // What was sent by then is still answered.
         let others = Some(merged(last, 0)).filter(|_| MEMORY_AHEAD > 1);
@@ -324,7 +326,7 @@ fn an_answer_does_not_wait_for_the_thread_that_sleeps() {
             answers.arrived.try_lock().is_some()
         };
         let free = (0..100).filter(is_free).count();
-        answers.arrive(Answer::Taken);
+        answers.arrive(Arrival::Taken);
         assert!(free > 50, "{free} of 100");
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Unit tests of `src/job/bootstrap.rs`.
+//! Unit tests of `src/sys/launcher/mod.rs`.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn launchers_are_known_by_their_variables() {
     assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "3"), ("PMIX_RANK", "0")]), Some((Launcher::OpenMpi, Some(3))));
     assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Some((Launcher::Pmi, Some(2))));
     assert_eq!(of(&[("PMIX_RANK", "1")]), Some((Launcher::Pmix, None)));
-    for name in crate::sys::launcher::VARIABLES {
+    for name in VARIABLES {
         assert!(of(&[(name, "1")]).is_some(), "{name}");
     }
 }

@@ -7,7 +7,8 @@ use crate::base::sync::Mutex;
 use crate::link::doorbell::Doorbells;
 use crate::link::{Link, Transport};
 use crate::mpi::{Received, Request};
-use crate::wire::command::Writer;
+use crate::wire::command::{CONTROL, Command, Operation, Writer};
+use crate::wire::control::Control;
 use crate::wire::record::Record;
 use std::sync::Arc;
 
@@ -58,10 +59,10 @@ impl Test {
         while self.proxy.poll(&mut vec![0; packet::PACKET_MAX]).unwrap() {}
     }
 
-    fn host_sends(&mut self, seq: u64, queue: u32, command: Command<'_>) {
+    fn host_sends(&mut self, seq: u64, queue: u32, operation: impl Operation<'static>) {
         let mut message = Vec::new();
         Head::begin(&mut message, queue, true);
-        Writer(&mut message).push(command);
+        Writer(&mut message).push(operation);
         Head::patch(&mut message, seq, 0);
         self.proxy.on_host_message(&message).unwrap();
         self.poll();
@@ -83,7 +84,7 @@ impl Test {
         let (mut numbers, mut buffer) = (Vec::new(), vec![0; packet::PACKET_MAX]);
         while let Some(len) = packet::receive(&self.worker.socket, &mut buffer, false).unwrap() {
             match Packet::parse(&buffer[..len]).unwrap().1 {
-                Packet::Message(message) => numbers.push(Commands::open(message).unwrap().0.seq),
+                Packet::Message(message) => numbers.push(Operations::open(message).unwrap().0.seq),
                 Packet::Replayed => numbers.push(0),
                 packet => panic!("{packet:?}"),
             }
@@ -141,7 +142,7 @@ fn records_come_with_the_answer_to_their_request() {
     let mut test = Test::new();
     test.host_sends(1, 1, READ);
     test.answers(1);
-    test.host_sends(2, 0, Command::Recall);
+    test.host_sends(2, CONTROL, Control::Recall);
     test.worker_sends(&Packet::Message(&records(1)));
     test.replace();
     test.answers(1);
@@ -161,7 +162,7 @@ fn records_come_with_the_answer_to_their_request() {
 fn records_are_not_lost_in_a_replay() {
     let mut test = Test::new();
     test.host_sends(1, 1, READ);
-    test.host_sends(2, 0, Command::Recall);
+    test.host_sends(2, CONTROL, Control::Recall);
     test.answers(1);
     test.replace();
     test.worker_sends(&Packet::Message(&records(1)));

@@ -6,7 +6,7 @@ use super::hold::{Hold, Verdict};
 use super::messages::Terms;
 use super::replay_log::{Answer, ReplayLog};
 use super::*;
-use crate::wire::command::{Command, Commands, Head, Writer};
+use crate::wire::command::{Command, Head, Operations, Writer};
 use crate::wire::reply::Stream;
 use crate::workers::packet::Route;
 use proptest::prelude::*;
@@ -388,7 +388,7 @@ impl Model {
                 return;
             }
             let Some(message) = self.log.messages.next() else { return };
-            let (head, _) = Commands::open(message).unwrap();
+            let (head, _) = Operations::open(message).unwrap();
             self.log.message_sent(self.now);
             self.at_work.insert(head.seq, (0, 0));
         }

@@ -36,22 +36,22 @@ impl Device<'_> {
 }
 
 impl Post for Device<'_> {
-    fn command(&self, port: usize, command: Command<'_>) -> Result<()> {
-        let (from, same, more, bytes) = match command {
-            Command::Pages { at, same, more, bytes } => (at, same, more, Some(bytes.0)),
-            Command::PagesAside { at, same, more, .. } => (at, same, more, None),
+    fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()> {
+        let (from, same, more, bytes) = match answer {
+            Answer::Pages { at, same, more, bytes } => (at, same, more, Some(bytes.0)),
+            Answer::PagesAside { at, same, more, .. } => (at, same, more, None),
             other => panic!("{other:?}"),
         };
         {
             let got = &mut *self.got.borrow_mut();
             let start = (from - self.at) as usize;
-            assert!(port == PORT && start == got.bytes.len() && !got.is_over, "{command:?}");
+            assert!(port == PORT && start == got.bytes.len() && !got.is_over, "{answer:?}");
             got.bytes.extend_from_slice(&self.theirs[start..start + same as usize]);
             got.came.extend(std::iter::repeat_n(false, same as usize / PAGE));
             got.messages += 1;
             got.is_over = !more;
-            got.pieces.extend(match command {
-                Command::PagesAside { len, .. } => Some(len as usize),
+            got.pieces.extend(match answer {
+                Answer::PagesAside { len, .. } => Some(len as usize),
                 _ => None,
             });
         }

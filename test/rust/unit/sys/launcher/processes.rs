@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Unit tests of `src/sys/launcher.rs`.
+//! Unit tests of `src/sys/launcher/processes.rs`.
 
 use super::*;
 
