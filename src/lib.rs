@@ -14,7 +14,7 @@
 //! | `workers` | several device processes behind one rank, snapshots, replay |
 //! | [`device_main`] | the device's side: the server and what executes regions |
 //! | [`launcher`] | `llvm-offload-mpirun`: the command that starts a job |
-//! | [`job`] | how a job starts: MPI bootstrap, launchers, hosts, placement |
+//! | [`job`] | how a job starts: MPI bootstrap, hosts, placement |
 //! | [`link`] | ordered messages and bulk data between two ranks |
 //! | [`wire`] | every message, defined once, with its validator |
 //! | [`mpi`] | the only module that names MPI |

@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::base::limits::{OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
-use crate::wire::command::{Args, Command, Operations};
+use crate::wire::command::{Args, Command, Operations, Ranges};
 use crate::wire::{Bytes, MESSAGE_MAX, reply};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -333,18 +333,9 @@ impl<B: Backend> Interpreter<B> {
                 let (wish, libraries) = (Wish { len, exact, taken: taken.iter().collect() }, libraries.to_vec());
                 return Ok(Step::Next(self.runner.obtain(me, work, &wish, &libraries)));
             }
-            Some(Command::Avoid { taken }) => {
-                backend.accelerator()?.avoid(&mut taken.iter());
-                Ok(())
-            }
-            Some(Command::Entry { image, size, flags, name }) => {
-                backend.accelerator()?.announce(image, Entry { name: name.text(), size, flags });
-                Ok(())
-            }
-            Some(Command::Address { image, name }) => {
-                let address = backend.accelerator()?.address(image, &name.text());
-                address.map(|address| w.reply.extend_from_slice(&address.to_le_bytes()))
-            }
+            Some(Command::Avoid { taken }) => self.avoid(taken)?,
+            Some(Command::Entry { image, size, flags, name }) => self.announce(image, (name, size, flags))?,
+            Some(Command::Address { image, name }) => self.look_up(image, name, &mut w.reply)?,
         };
         if let Err(e) = outcome {
             work.fail_with(&e);
@@ -405,5 +396,24 @@ impl<B: Backend> Interpreter<B> {
             self.parts.host.link().wake_driver();
         }
         Ok(next.map_or(Step::Away, Step::Next))
+    }
+
+    /// The first error here, as in the next two, ends the device: it has no accelerator.
+    #[cold]
+    fn avoid(&self, taken: Ranges<'_>) -> Result<Result<()>> {
+        self.parts.backend.accelerator()?.avoid(&mut taken.iter());
+        Ok(Ok(()))
+    }
+
+    #[cold]
+    fn announce(&self, image: u32, (name, size, flags): (Bytes<'_>, u64, u32)) -> Result<Result<()>> {
+        self.parts.backend.accelerator()?.announce(image, Entry { name: name.text(), size, flags });
+        Ok(Ok(()))
+    }
+
+    #[cold]
+    fn look_up(&self, image: u32, name: Bytes<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
+        let address = self.parts.backend.accelerator()?.address(image, &name.text());
+        Ok(address.map(|address| reply.extend_from_slice(&address.to_le_bytes())))
     }
 }

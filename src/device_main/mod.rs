@@ -33,7 +33,7 @@ mod work;
 mod work_queue;
 
 use crate::base::{Error, log, manual, settings};
-use crate::sys::launcher::{launcher, note_of_programs, rank};
+use crate::sys::launchers::{launcher, note_of_programs, rank};
 use crate::sys::{layout, node};
 pub(crate) use checkpoint::Checkpoint;
 use clap::{CommandFactory, FromArgMatches, Parser};

@@ -46,7 +46,7 @@ pub(crate) struct Server<B> {
     parts: Arc<Parts<B>>,
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
-    /// The reply to the shutdown command.
+    /// The reply to [`Control::Shutdown`].
     shutdown_reply: Mutex<Option<Vec<u8>>, { order::LEAF }>,
     /// Set if this process can be checkpointed.
     checkpoint: Option<Arc<dyn Checkpoint>>,

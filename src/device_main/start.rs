@@ -24,7 +24,7 @@ use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::Doorbells;
 use crate::link::{Endpoint, Link};
 use crate::mpi::Mpi;
-use crate::sys::launcher::{launcher, place_on_node};
+use crate::sys::launchers::{launcher, place_on_node};
 use crate::sys::{layout, node, process, tcp_liveness};
 use crate::wire::hello::{Hello, Role};
 use std::convert::Infallible;

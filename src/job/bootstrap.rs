@@ -10,7 +10,7 @@ use crate::link::Endpoint;
 use crate::link::doorbell::{Doorbell, Doorbells};
 use crate::mpi::{self, Mpi, pmi, quirks};
 use crate::sys::deadline::Deadline;
-use crate::sys::{launcher, layout, node, process};
+use crate::sys::{launchers, layout, node, process};
 use crate::wire::hello::{HELLO_LEN, Hello, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -61,9 +61,9 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
         Origin::Started => Mpi::start()?,
         Origin::Spawn { executable, ranks } => {
             let world = mpi::world();
-            let local = launcher::local(world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
+            let local = launchers::local(world.0 as u32).filter(|_| world.1 > 1).unwrap_or((0, 1));
             let (hosts, others) = spawned::places(settings, ranks, world, (local.0 as usize, local.1 as usize))?;
-            let before = launcher::launcher().is_none().then(variables);
+            let before = launchers::launcher().is_none().then(variables);
             let mpi = Mpi::spawn(executable, ranks, &hosts, &forwarded(settings.bind, &others));
             before.iter().for_each(forget_others);
             mpi?
@@ -129,7 +129,7 @@ fn variables() -> BTreeSet<OsString> {
 /// Removes a launcher's variables but for these: MPI has set the others where no launcher did, and a program that this one
 /// starts would take itself for a rank of this one's job.
 fn forget_others(these: &BTreeSet<OsString>) {
-    for name in variables().difference(these).filter(|name| launcher::is_variable(name)) {
+    for name in variables().difference(these).filter(|name| launchers::is_variable(name)) {
         // SAFETY: as safe as the start of MPI, which has just set them: another thread must not read them meanwhile.
         unsafe { std::env::remove_var(name) };
     }

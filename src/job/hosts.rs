@@ -2,7 +2,7 @@
 //! Lists of hosts, and the number of devices on each.
 
 use crate::base::{Error, Result};
-use crate::sys::{launcher, node, programs};
+use crate::sys::{launchers, node, programs};
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -55,7 +55,7 @@ const MOST: std::ops::RangeInclusive<u32> = 1..=65_536;
 /// The hosts of the batch system's allocation that this process runs in. Empty outside an allocation.
 pub(crate) fn of_allocation() -> Result<Vec<Host>> {
     let host = |name: &str| Host { name: name.to_string(), slots: None };
-    if let Some(list) = launcher::slurm_nodes() {
+    if let Some(list) = launchers::slurm_nodes() {
         let failed = |why: String| Error::new(format!("Slurm's allocation {list} can't be read: scontrol: {why}"));
         let scontrol = programs::tool("scontrol").ok_or_else(|| failed("it is not on the PATH".into()))?;
         let out = Command::new(scontrol).args(["show", "hostnames", &list]).output();
@@ -65,7 +65,7 @@ pub(crate) fn of_allocation() -> Result<Vec<Host>> {
         }
         return Ok(String::from_utf8_lossy(&out.stdout).lines().map(host).collect());
     }
-    if let Some(file) = launcher::pbs_node_file() {
+    if let Some(file) = launchers::pbs_node_file() {
         let mut known = HashSet::new();
         let hosts = read_file(&file)?;
         return Ok(hosts.into_iter().filter(|h| known.insert(h.name.clone())).collect());

@@ -10,7 +10,7 @@ use crate::base::settings::Settings;
 use crate::base::{Error, Result};
 use crate::debug;
 use crate::mpi::pmi::{self, Taken};
-use crate::sys::launcher::{self, Launcher, launcher};
+use crate::sys::launchers::{self, Launcher, launcher};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ use std::path::Path;
 pub(crate) fn claim() -> Result<()> {
     let claimed = match launcher() {
         Some((Launcher::Pmi, _)) => pmi::claim(),
-        Some(_) => launcher::file_of_slot().map_or(Ok(()), |path| claim_file(&path)),
+        Some(_) => launchers::file_of_slot().map_or(Ok(()), |path| claim_file(&path)),
         None => Ok(()),
     };
     claimed.map_err(explain)
@@ -33,7 +33,7 @@ pub(crate) fn claim() -> Result<()> {
 /// Hydra MPI itself uses the connection that a claim would need.)
 pub(crate) fn note_started() {
     if !matches!(launcher(), None | Some((Launcher::Pmi, _)))
-        && let Some(path) = launcher::file_of_slot()
+        && let Some(path) = launchers::file_of_slot()
     {
         // An error means that the slot is claimed already, which is as good.
         let _ = claim_file(&path);
@@ -79,8 +79,8 @@ fn explain(taken: Taken) -> Error {
 /// The number of devices of the process that claimed this slot, by the environment: all ranks but the programs count as
 /// devices.
 pub(crate) fn devices(settings: &Settings) -> usize {
-    let programs = launcher::programs().unwrap_or(1).max(1);
-    share(launcher::size().saturating_sub(programs), programs, launcher::rank().unwrap_or(0) as usize)
+    let programs = launchers::programs().unwrap_or(1).max(1);
+    share(launchers::size().saturating_sub(programs), programs, launchers::rank().unwrap_or(0) as usize)
         * settings.devices_per_rank as usize
 }
 

@@ -69,8 +69,8 @@ impl Topology {
         }
         if devices.len() < hosts.len() {
             return Err(Error::new(format!(
-                "{} processes of the program share the job's devices (llvm-offload-mpirun -n), and there are only {}: each \
-                 needs one at least",
+                "{} processes of programs need at least one device each, and the job has {}: start more \
+                 (llvm-offload-mpirun -n N)",
                 hosts.len(),
                 devices.len()
             )));

@@ -13,7 +13,7 @@ mod query;
 
 use crate::base::{Error, Result, log, manual, settings};
 use crate::job::hosts;
-use crate::sys::{launcher, node, programs};
+use crate::sys::{launchers, node, programs};
 use accelerators::Regions;
 use clap::{CommandFactory, Parser};
 use command::{Job, quoted, with_environment};
@@ -103,7 +103,7 @@ impl Plan {
         let srun = options.launcher == Some(LauncherKind::Srun);
         let build = install::choose(&builds, options.mpi.as_deref(), own_mpi, srun)?;
         let (kind, launcher) = launcher(options.launcher, &build)?;
-        if options.spawn && launcher::launcher().is_some() {
+        if options.spawn && launchers::launcher().is_some() {
             return Err(Error::new("--spawn: this is a slot of a job already, in which MPI can start once only"));
         }
         let said = options.program_mpi.or(settings.program_mpi);
@@ -187,7 +187,7 @@ fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions:
         || !options.launcher_arg.is_empty()
         || placement.bind.is_some()
         || placement.ranks > 1
-        || launcher::launcher().is_some();
+        || launchers::launcher().is_some();
     let is_candidate = program.is_some_and(|p| p.is_script) && !regions.uses_all && !says_more;
     Ok(is_candidate && named_hosts(placement, false)?.is_empty())
 }

@@ -29,7 +29,7 @@ const TAG_MAX: u32 = 32_767;
 pub const TAG_MEMORY: u32 = TAG_BULK + BULK_TAGS;
 const _: () = assert!(TAG_MEMORY <= TAG_MAX);
 
-/// See [`Mpi::spans_nodes`].
+/// The ranks are on several nodes, see [`Mpi::spans_nodes`].
 static SPANS_NODES: AtomicBool = AtomicBool::new(false);
 /// Whether the MPI of this module is ended by `MPI_Finalize`, see [`Mpi::spans_nodes`].
 static FINALIZES: AtomicBool = AtomicBool::new(true);
@@ -408,7 +408,8 @@ impl Mpi {
         self.inter.is_some()
     }
 
-    /// Call this if the ranks are on several nodes.
+    /// Call this if the ranks are on several nodes: whether MPI is ended then depends on the library
+    /// (`quirks::hangs_in_finalize_on_several_nodes`).
     pub fn spans_nodes(&mut self) {
         FINALIZES.store(self.is_programs || !quirks::hangs_in_finalize_on_several_nodes(), Ordering::Relaxed);
         SPANS_NODES.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! simply exits for crashed, and kills the others on its node.
 
 use super::{Phase, SPANS_NODES, phase, quirks};
-use crate::sys::launcher::{inode_of, is_hydra, pmi_descriptor};
+use crate::sys::launchers::{inode_of, is_hydra, pmi_descriptor};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;

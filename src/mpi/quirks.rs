@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Every peculiarity of an MPI library, each with the releases that have it. Nothing else asks which library this is.
-//! [`super::pmi`] has what comes from MPICH's launcher, `sys::launcher` the launchers' variables.
+//! Every peculiarity of an MPI library, each with the release in which it was seen; later releases of the library are
+//! taken to have it too. Nothing else in the plugin and the device asks which library this is. [`super::pmi`] deals with
+//! MPICH's launcher, `sys::launchers` with the variables of launchers.
 
-use crate::sys::launcher::{self, Launcher};
+use crate::sys::launchers::{self, Launcher};
 use std::sync::LazyLock;
 
 /// The MPI library of this process.
@@ -54,11 +55,11 @@ pub(crate) fn eager_far() -> usize {
     if LIBRARY.is_open_mpi() { 65_000 } else { 16 << 10 }
 }
 
-/// The launcher in words if it can't start processes of this library: each would be alone.
+/// Names the launcher of this job if it belongs to another MPI: each process would come up as a singleton.
 pub(crate) fn other_launcher() -> Option<&'static str> {
-    match launcher::launcher()?.0 {
+    match launchers::launcher()?.0 {
         Launcher::OpenMpi if !LIBRARY.is_open_mpi() => Some("Open MPI's mpirun"),
-        Launcher::Pmi if LIBRARY.is_open_mpi() && launcher::pmi_descriptor().is_some() => {
+        Launcher::Pmi if LIBRARY.is_open_mpi() && launchers::pmi_descriptor().is_some() => {
             Some("an MPICH-like launcher")
         }
         _ => None,
@@ -89,14 +90,14 @@ pub(crate) fn hangs_in_finalize_on_several_nodes() -> bool {
 /// Open MPI's mpirun, and other launchers with PMIx, take a process that exits without `MPI_Finalize` for failed. (Open MPI's
 /// own start leaves no variable behind.)
 pub(crate) fn needs_finalize_for_success() -> bool {
-    LIBRARY.is_open_mpi() || launcher::has_pmix()
+    LIBRARY.is_open_mpi() || launchers::has_pmix()
 }
 
 /// The launcher of MPICH 4.2.0 to 4.2.2 loses the status of a process that exits without disconnecting: it kills the
 /// others, takes their ends for crashes too, and counts the first process as successful if it was not yet waited for.
 pub(crate) fn launcher_forgets_statuses() -> bool {
     matches!(&*LIBRARY, Library::Mpich(version) if ["4.2.0", "4.2.1", "4.2.2"].contains(&version.as_str()))
-        && launcher::is_hydra()
+        && launchers::is_hydra()
 }
 
 /// The key of `MPI_Comm_spawn` for a list of hosts. Open MPI 5 warns about Open MPI 4's name.

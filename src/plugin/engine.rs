@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Waits until a control queue is idle, or until nothing arrives from its device for `patience`. After half of that, the
-    /// device is asked to answer: a worker that repeats the work of a lost one executes the command only after that work.
+    /// device is asked to answer: a worker that repeats the work of a lost one answers only after that work.
     fn wait_for_answer(&self, queue: &Arc<Queue>, patience: Duration) -> Result<()> {
         let heard = || self.port(queue.port()).messages().1;
         let wait = || {

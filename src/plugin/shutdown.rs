@@ -10,7 +10,7 @@ use crate::base::{Error, log};
 use crate::link::Progress;
 use crate::mpi::{self, pmi};
 use crate::sys::deadline::{Deadline, flush_streams};
-use crate::sys::launcher::{Launcher, launcher};
+use crate::sys::launchers::{Launcher, launcher};
 use crate::wire::control::Control;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

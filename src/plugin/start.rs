@@ -24,7 +24,8 @@ use crate::job::topology::{Team, Topology, processes, share_of_cores, sharers};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;
 use crate::mpi::{self, Phase, quirks};
-use crate::sys::launcher::{self, is_beside_devices, launcher, speaks_for_all};
+use crate::sys::launchers::processes;
+use crate::sys::launchers::{self, is_beside_devices, launcher, speaks_for_all};
 use crate::sys::layout;
 use crate::sys::node::{self, ranges};
 use crate::sys::process::{self, Mappings};
@@ -36,6 +37,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+/// The device executable.
+const DEVICE: &str = "llvm-offload-mpi-device";
 
 /// The libraries that a program had when it took its devices, if none of them uses MPI and nobody says whether the program
 /// does, although these devices share its `MPI_COMM_WORLD`.
@@ -98,7 +102,7 @@ fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     if size == Some(1) {
         return Some("the job has one process only");
     }
-    if launcher::executables() == Some(1) && !is_beside_devices() {
+    if launchers::executables() == Some(1) && !is_beside_devices() {
         return Some("the job runs one program only and no llvm-offload-mpi-device");
     }
     uses_mpi.then_some("the program uses MPI itself")
@@ -121,8 +125,7 @@ pub(crate) fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str, uses_mpi: bool| {
         debug!("no MPI devices: {}", if why.is_empty() { "nobody asks for them" } else { why });
-        // An MPI program in one job with another program: with devices, most likely.
-        let expected = mandatory || Settings::any_set() || uses_mpi && launcher::executables() > Some(1);
+        let expected = mandatory || Settings::any_set() || uses_mpi && processes::launcher_starts(DEVICE);
         if !why.is_empty() && expected && speaks_for_all() {
             log::warning(format_args!(
                 "no MPI devices: {why}; target regions run in this process instead (use: {})",
@@ -130,7 +133,8 @@ pub(crate) fn choose() -> Result<Choice> {
                     "OMPTARGET_MPI_DEVICES=N, and no devices in its own MPI job; or OMPTARGET_MPI_PROGRAM_MPI=no, if it \
                      does not call MPI_Init"
                 } else {
-                    "llvm-offload-mpirun -n N PROGRAM"
+                    "llvm-offload-mpirun -n N PROGRAM; OMPTARGET_MPI_DEVICES spawns devices only for a program that calls \
+                     MPI or runs as a single process"
                 }
             ));
         }
@@ -178,10 +182,6 @@ pub(crate) fn choose() -> Result<Choice> {
         }
     }
     if let Some(why) = reason_not_to_start(uses_mpi) {
-        let why = match settings.devices {
-            Some(_) => &format!("OMPTARGET_MPI_DEVICES is for programs that use MPI or have one process, and {why}"),
-            None => why,
-        };
         no_devices(why, uses_mpi);
         return Ok(Choice::Stock);
     }
@@ -240,14 +240,13 @@ pub(crate) fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
 
 /// The device executable of this build: beside the plugin, or in its install prefix.
 fn device_executable() -> Result<PathBuf> {
-    const NAME: &str = "llvm-offload-mpi-device";
     // The plugin's own file; unlike the loader's name of it, this is no symbolic link.
     let plugin = Mappings::now().file_at(device_executable as *const () as usize);
     let plugin = plugin.ok_or_else(|| Error::new("the plugin's own file can't be found in /proc/thread-self/maps"))?;
     let folders = plugin.ancestors().skip(1).take(4);
-    let mut places = folders.flat_map(|folder| [folder.join(NAME), folder.join("bin").join(NAME)]);
+    let mut places = folders.flat_map(|folder| [folder.join(DEVICE), folder.join("bin").join(DEVICE)]);
     places.find(|path| path.exists()).ok_or_else(|| {
-        Error::new(format!("there is no {NAME} beside {} nor in its prefix: install it again", plugin.display()))
+        Error::new(format!("there is no {DEVICE} beside {} nor in its prefix: install it again", plugin.display()))
     })
 }
 

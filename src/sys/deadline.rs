@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Time limits for calls that may never return: calls into MPI after a rank was lost.
 
-use super::launcher::processes;
+use super::launchers::processes;
 use crate::base::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, PoisonError, mpsc};

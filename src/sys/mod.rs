@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The operating system: processes, cgroups, memory mappings, cores and memory of the node, TCP
+//! The operating system: processes, launchers, cgroups, memory mappings, cores and memory of the node, TCP
 //! connections, deadlines, writes to memory.
 
 pub(crate) mod cgroup;
 pub(crate) mod crew;
 pub(crate) mod deadline;
-pub mod launcher;
+pub mod launchers;
 pub(crate) mod layout;
 pub(crate) mod mapping;
 pub mod node;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Facts about the machine that this process runs on, and the cores that it may use.
 
-use super::launcher::processes;
+use super::launchers::processes;
 use super::{cgroup, process};
 use crate::base::{Error, Result, elf};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};

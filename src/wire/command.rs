@@ -2,7 +2,6 @@
 //! Host to device: a message is a [`Head`] and any number of [`Command`]s, which one queue of the device executes in order,
 //! or, if its queue is [`CONTROL`], of [`super::control::Control`]s, which the device executes on receipt.
 
-use super::control::Control;
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
 use crate::base::limits::IMAGE_PARTS;
@@ -15,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 wire_format! {
-    /// The front of every command message.
+    /// The front of every message to a device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Head {
         /// Number of the message among those to its device, without gaps.
@@ -303,7 +302,7 @@ pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
 }
 
 /// Most bytes of any other operation, without data, names and lists.
-pub(crate) const COMMAND_MAX: usize = super::format::longest(&[Command::LEN, Control::LEN]);
+pub(crate) const COMMAND_MAX: usize = Command::LEN;
 
 /// The parts of an image: small, so that a device passes them on early, but not too many.
 pub(crate) fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {

@@ -3,7 +3,7 @@
 //! are unfinished.
 
 use super::Reader;
-use super::command::{Operation, SharedFile};
+use super::command::{COMMAND_MAX, Operation, SharedFile};
 use super::format::{Bytes, Field, wire_format};
 use crate::base::limits::MEMORY_PIECE;
 use crate::base::{Error, Result};
@@ -64,6 +64,8 @@ wire_format! {
         Refuse { why: Bytes<'a> } = 6,
     }
 }
+
+const _: () = assert!(Control::LEN <= COMMAND_MAX);
 
 impl<'a> Operation<'a> for Control<'a> {
     fn check(&self) -> Result<()> {

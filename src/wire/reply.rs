@@ -23,16 +23,16 @@ wire_format! {
         /// Statistics and trace; precedes the reply to the command that requests it.
         Records(records: Records<'a>) = 4,
         /// A region uses the program's memory at this address: the host is to send it, and what follows it up to `len`
-        /// bytes, as [`super::command::Command::Pages`], but for what the device has already.
+        /// bytes, as [`super::control::Answer::Pages`], but for what the device has already.
         Fetch { at: u64, len: u64, known: Known<'a> } = 5,
         /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
         Changed { seq: u64, changes: Changes<'a> } = 6,
         /// The same for a large range, when both are on one node: the new bytes are at this address of the device, the old
         /// ones at the offset `at` of a file of the device. The host reads them there and sends
-        /// [`super::command::Command::Taken`].
+        /// [`super::control::Answer::Taken`].
         ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: SharedFile } = 8,
         /// The same for a large range, when the host can't read it: a piece of bulk data of `len` bytes has the new bytes. Of
-        /// the old ones there are the digests of all blocks. The host answers with [`super::command::Command::Merged`].
+        /// the old ones there are the digests of all blocks. The host answers with [`super::control::Answer::Merged`].
         ChangedAside { seq: u64, at: u64, len: u32, old: Digests<'a> } = 9,
         /// A region calls the program's function at this address: the host is to send its name.
         Find { at: u64 } = 7,

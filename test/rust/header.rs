@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Checks that `include/omptarget-mpi.h` is what cbindgen generates from `src/ffi`, and that C and C++ accept it.
 
-use omptarget_mpi::sys::launcher;
+use omptarget_mpi::sys::launchers;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -16,7 +16,7 @@ fn generated() -> String {
         "\n// Environment variables: one of an MPI launcher, or the user's wish to spawn devices, is set\n\
          // in every process that has any. In others this library need not even be loaded.\n\
          #define OMPTARGET_MPI_VARIABLES \"{} OMPTARGET_MPI_DEVICES\"",
-        launcher::VARIABLES.join(" ")
+        launchers::VARIABLES.join(" ")
     ));
     let sources = ["start", "images", "memory", "kernels", "events", "types"];
     let builder = cbindgen::Builder::new().with_config(config);

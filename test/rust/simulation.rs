@@ -1063,7 +1063,11 @@ fn quiet(seed: u64, ranks: usize) -> Case {
 fn any_program_gets_what_it_would_get_from_plain_memory() {
     // The same cases each time, except for the order of threads.
     let asked = std::env::var_os("PROPTEST_CASES").map(|_| Config::default());
-    let fixed = Config { cases: 60, rng_seed: RngSeed::Fixed(1), ..Config::default() };
+    let fixed = Config {
+        cases: if cfg!(feature = "tiny-limits") { 30 } else { 60 },
+        rng_seed: RngSeed::Fixed(1),
+        ..Config::default()
+    };
     let config =
         Config { failure_persistence: None, max_shrink_iters: 200, max_shrink_time: 60_000, ..asked.unwrap_or(fixed) };
     let result = TestRunner::new(config).run(&cases(), |case| {

@@ -7,6 +7,7 @@
 // RUN: %mpicc %s -o %t
 // RUN: %run --ranks hh %t 2> %t.err
 // RUN: FileCheck %s --input-file %t.err --allow-empty
+// RUN: %if plugin %{ %line warning %t.err "no MPI devices: the (program uses MPI itself|job runs one program only)" %}
 // RUN: %run --ranks hhhh %t
 // RUN: %mpicc -shared -fPIC -DLIBRARY %s -o %t.so
 // RUN: %clang -DPROGRAM %s -o %t %t.so

@@ -98,7 +98,7 @@ fn jobs_that_do_not_work_say_why() {
     says(&[d.clone(), d.clone()], "no program");
     says(
         &[h.clone(), d.clone(), h.clone()],
-        "2 processes of the program share the job's devices (llvm-offload-mpirun -n), and there are only 1",
+        "2 processes of programs need at least one device each, and the job has 1",
     );
     let other_processor = node::Processor { machine: 21, ..d.processor.clone() };
     says(&[Hello { processor: other_processor.clone(), ..d.clone() }, h.clone()], "ELF machine 21");
