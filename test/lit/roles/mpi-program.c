@@ -20,11 +20,18 @@
 // RUN: %if openmpi4 %{ %line warning %t.err "no MPI devices: the program uses MPI itself" %}
 //
 // CHECK-NOT: error
+//
+// Several processes of a program that does not use MPI can't spawn devices.
+// RUN: %clang -DALONE %s -o %t
+// RUN: %if plugin %{ env OMPTARGET_MPI_DEVICES=1 %run --ranks hh %t 2> %t.err %}
+// RUN: %if plugin %{ %line warning %t.err "no MPI devices" "OMPTARGET_MPI_DEVICES" %}
 
 #include <stdio.h>
 #include <unistd.h>
 
-#ifndef PROGRAM
+#ifdef ALONE
+int add_over_ranks(int mine) { return mine == 21; }
+#elif !defined PROGRAM
 #include <mpi.h>
 
 int add_over_ranks(int mine) {
