@@ -48,6 +48,19 @@ pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
     found.filter_map(|(name, at)| Some((name.file_name()?.to_str()?.to_string(), path_of(name, at)?))).collect()
 }
 
+/// How many shared objects this process has loaded so far, those that have gone too.
+pub(crate) fn loads() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, loads: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid record, and the pointer given below.
+        unsafe { *loads.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut loads = 0;
+    // SAFETY: `first` gets `loads`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut loads).cast()) };
+    loads
+}
+
 /// True if the program uses LLVM's Offload API.
 pub(crate) fn uses_offload_api() -> bool {
     // SAFETY: the name is a C string.

@@ -36,6 +36,7 @@ use crate::wire::{Bytes, MESSAGE_MAX};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The device executable.
@@ -71,7 +72,15 @@ fn library_with_mpi(known: &BTreeMap<String, PathBuf>) -> Option<String> {
 
 /// Fails if the program has loaded a library since that uses MPI: it would find MPI started, and devices among its ranks.
 pub(crate) fn check_libraries() -> Result<()> {
-    WITHOUT_MPI.get().and_then(library_with_mpi).map_or(Ok(()), |why| Err(shared_world(&why)))
+    /// The number of loads at the last check: LLVM 15 to 18 show each image again at every registration.
+    static CHECKED: AtomicU64 = AtomicU64::new(0);
+    let loads = libraries::loads();
+    if CHECKED.load(Ordering::Relaxed) == loads {
+        return Ok(());
+    }
+    WITHOUT_MPI.get().and_then(library_with_mpi).map_or(Ok(()), |why| Err(shared_world(&why)))?;
+    CHECKED.store(loads, Ordering::Relaxed);
+    Ok(())
 }
 
 /// What is wrong where a program that uses MPI has devices in its `MPI_COMM_WORLD`.
