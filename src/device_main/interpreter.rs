@@ -398,7 +398,8 @@ impl<B: Backend> Interpreter<B> {
         Ok(next.map_or(Step::Away, Step::Next))
     }
 
-    /// The first error here, as in the next two, ends the device: it has no accelerator.
+    // Of these three, the outer error ends the device, which has no accelerator; the inner one fails the message.
+
     #[cold]
     fn avoid(&self, taken: Ranges<'_>) -> Result<Result<()>> {
         self.parts.backend.accelerator()?.avoid(&mut taken.iter());
