@@ -55,7 +55,7 @@ where
 {
     let mut copy = Vec::new();
     Head::begin(&mut copy, head.queue, head.fresh);
-    Head::patch(&mut copy, head.seq, head.core);
+    Head::patch(&mut copy, head.seq, head.core, head.merged);
     loop {
         let position = rest.position(bytes);
         let taken = rest.take::<T>();

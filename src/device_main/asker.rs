@@ -198,6 +198,7 @@ impl Asker<'_> {
 
     /// See [`super::home::Home::send_changes`].
     pub fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        self.host.count_changes();
         self.send(|message| {
             reply::begin_changed(message, seq);
             write(message);

@@ -23,6 +23,9 @@ pub(crate) trait Home: Send + Sync {
     /// it can't. `old` is a file that has the old bytes at that offset.
     fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool>;
 
+    /// True if the program has merged all `Changed` messages that were sent, so that its process shows them.
+    fn has_merged_all(&self) -> bool;
+
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 

@@ -11,6 +11,7 @@ use crate::mpi::pmi;
 use crate::sys::{process, tcp_liveness};
 use std::fs::File;
 use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) struct Host {
     link: Link<Completion>,
@@ -18,6 +19,9 @@ pub(crate) struct Host {
     /// The host's process, if it runs on this node and this process is not a worker.
     process: Option<process::Handle>,
     policy: BackoffPolicy,
+    /// `Changed` messages that were sent, and how many of them the host had merged when it sent its last message.
+    changes: AtomicU32,
+    merged: AtomicU32,
     /// Says which device this is.
     board: &'static CrashBoard,
     /// The device's own standard error.
@@ -34,7 +38,8 @@ impl Host {
         (board, stderr): (&'static CrashBoard, File),
         quit: fn(i32) -> !,
     ) -> Host {
-        Host { link, rank, process, policy, board, stderr, quit }
+        let (changes, merged) = Default::default();
+        Host { link, rank, process, policy, changes, merged, board, stderr, quit }
     }
 
     /// The link to the host and to other devices.
@@ -72,6 +77,22 @@ impl Host {
     #[inline]
     pub fn send(&self, message: Vec<u8>) {
         self.require(self.link.send(self.rank, message));
+    }
+
+    /// A `Changed` message is about to be sent.
+    pub fn count_changes(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The host has sent a message, which says how many `Changed` messages it had merged.
+    #[inline]
+    pub fn note_merged(&self, merged: u32) {
+        self.merged.store(merged, Ordering::Relaxed);
+    }
+
+    /// True if the host had merged all changes when it sent its last message.
+    pub fn has_merged_all(&self) -> bool {
+        self.merged.load(Ordering::Relaxed) == self.changes.load(Ordering::Relaxed)
     }
 
     /// Returns the value, or exits: the device cannot continue without it.

@@ -156,6 +156,7 @@ impl<B: Backend> Server<B> {
             return Err(Error::new("it is not this device's host"));
         }
         let mut work = Work::new(message, host.link().buffer(), trace.message())?;
+        host.note_merged(work.head.merged);
         if work.head.queue != CONTROL {
             if let Some(failure) = self.checkpoint.as_ref().and_then(|c| c.failure()) {
                 work.fail(failure.clone());
@@ -304,6 +305,10 @@ impl<B: Backend> Home for Server<B> {
 
     fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool> {
         self.asker(&|| self.drive_only()).offer_changes(seq, at, new, old)
+    }
+
+    fn has_merged_all(&self) -> bool {
+        self.parts.host.has_merged_all()
     }
 
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {

@@ -230,6 +230,7 @@ impl Connection {
                 if let Err(e) = self.unified.take_over(port, changes) {
                     diagnose::fail_kernel(&self.ports, (port, seq), &e);
                 }
+                self.ports[port].count_merged();
             }
             Reply::ChangedThere { seq, at, len, new, old } => {
                 self.ask(port, Request::TakeOver { seq, at, len, new, old });

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) struct Port {
     pub(crate) rank: usize,
@@ -38,6 +38,8 @@ pub(crate) struct Port {
     pub(crate) kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
     /// Messages that arrived and are not answers.
     unasked: AtomicU64,
+    /// `Changed` messages that were merged, see [`Head::merged`].
+    merged: AtomicU32,
     pub(super) records: Mutex<Vec<Record>, { order::LEAF }>,
     /// The device's file with what it has fetched of the program's memory, once that was needed.
     fetched: Mutex<Option<Arc<File>>, { order::LEAF }>,
@@ -58,6 +60,7 @@ impl Port {
             arena: Mutex::new(Arena::new(0..0)),
             kernels: Mutex::default(),
             unasked: AtomicU64::new(0),
+            merged: AtomicU32::new(0),
             records: Mutex::default(),
             fetched: Mutex::default(),
         }
@@ -80,7 +83,7 @@ impl Port {
         let mut flight = self.flight.lock();
         let (mut message, awaited) = batch.take(flight.pool.pop().unwrap_or_default());
         let seq = flight.push(owner.clone(), awaited, part_of);
-        Head::patch(&mut message, seq, node::current_core());
+        Head::patch(&mut message, seq, node::current_core(), self.merged.load(Ordering::Relaxed));
         message.extend(self.worker);
         debug!("to {}: message {seq} of {} bytes", self.name, message.len());
         (seq, send(message))
@@ -101,6 +104,11 @@ impl Port {
     /// Counts a message that is not an answer.
     pub(crate) fn count_unasked(&self) {
         self.unasked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A `Changed` message of the device was merged. Messages that are sent from now on say so.
+    pub(crate) fn count_merged(&self) {
+        self.merged.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Describes what is awaited, for messages.

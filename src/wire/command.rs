@@ -25,6 +25,8 @@ wire_format! {
         pub fresh: bool,
         /// The core of its node that the sender ran on.
         pub core: u16,
+        /// How many `Changed` messages of the device the sender had merged into the program's memory, modulo 2^32.
+        pub merged: u32,
     }
 }
 
@@ -35,18 +37,21 @@ pub const CONTROL: u32 = 0;
 
 /// The number in a head before [`Head::patch`].
 const UNSENT: u64 = 0;
+/// Where the fields begin that are known when the message is sent.
+const PATCHED: usize = HEAD_LEN - u16::LEN - u32::LEN;
 
 impl Head {
-    /// Starts a message: a head without number and core.
+    /// Starts a message: a head without what [`Head::patch`] adds.
     pub fn begin(out: &mut Vec<u8>, queue: u32, fresh: bool) {
         out.clear();
-        Head { seq: UNSENT, queue, fresh, core: 0 }.write(out);
+        Head { seq: UNSENT, queue, fresh, core: 0, merged: 0 }.write(out);
     }
 
-    /// Puts number and core into a message's head when it is sent.
-    pub fn patch(message: &mut [u8], seq: u64, core: u16) {
+    /// Puts the fields into a message's head that are known when it is sent.
+    pub fn patch(message: &mut [u8], seq: u64, core: u16, merged: u32) {
         message[..u64::LEN].copy_from_slice(&seq.to_le_bytes());
-        message[HEAD_LEN - u16::LEN..HEAD_LEN].copy_from_slice(&core.to_le_bytes());
+        message[PATCHED..][..u16::LEN].copy_from_slice(&core.to_le_bytes());
+        message[PATCHED + u16::LEN..HEAD_LEN].copy_from_slice(&merged.to_le_bytes());
     }
 }
 

@@ -18,7 +18,7 @@ use crate::base::limits::{MEMORY_PIECE, MEMORY_PIECE_MIN};
 use crate::base::{Error, Result};
 
 /// Incremented with every change of a message's layout or meaning.
-pub const PROTOCOL: u32 = 21;
+pub const PROTOCOL: u32 = 22;
 
 pub(crate) use crate::base::limits::INLINE_MAX;
 pub use crate::base::limits::MESSAGE_MAX;

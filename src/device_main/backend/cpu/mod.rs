@@ -194,13 +194,14 @@ impl Backend for Cpu {
             crash::end_timer(slot);
         }
         self.unified.begin(slot)?;
+        self.unified.prefetch(slot, launch);
         if waits {
             crash::begin_timer(slot);
         }
         kernels::run(launch.kernel, launch.args, launch.array);
         // The rest takes as long as the link does.
         crash::end_timer(slot);
-        self.unified.end(slot, launch.message, || crash::fault().is_some())
+        self.unified.end(slot, launch, || crash::fault().is_some())
     }
 
     fn begin_thread(&self, slot: usize) {

@@ -14,7 +14,7 @@ fn work_that_is_handed_over_reaches_a_root_that_watches() {
     pool.settle(&mut root);
     pool.idle.enter(true);
     pool.idle.enter(false);
-    let head = Head { seq: 1, queue: 1, fresh: true, core: 0 };
+    let head = Head { seq: 1, queue: 1, fresh: true, core: 0, merged: 0 };
     let (message, reply) = Default::default();
     let work = Work {
         head,

@@ -21,7 +21,7 @@ impl Item for Message {
 }
 
 fn message(seq: u64, queue: u32, fresh: bool) -> Message {
-    Message { head: Head { seq, queue, fresh, core: 0 }, wait: None, failed: false }
+    Message { head: Head { seq, queue, fresh, core: 0, merged: 0 }, wait: None, failed: false }
 }
 
 #[test]

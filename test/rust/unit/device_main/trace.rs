@@ -4,7 +4,7 @@
 use super::*;
 use crate::wire::record::Records;
 
-const HEAD: Head = Head { seq: 7, queue: 3, fresh: false, core: 0 };
+const HEAD: Head = Head { seq: 7, queue: 3, fresh: false, core: 0, merged: 0 };
 
 fn traced(events: u64) -> (Trace, Box<MessageTrace>) {
     let trace = Trace::default();

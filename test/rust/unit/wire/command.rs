@@ -39,7 +39,7 @@ fn every_command(n: u64, bytes: &[u8]) -> Vec<Command<'_>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, core: u16, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn what_is_written_is_read(n: u64, queue: u32, fresh: bool, core: u16, merged: u32, seq in 1u64.., bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut message = Vec::new();
         Head::begin(&mut message, queue, fresh);
         prop_assert_eq!(message.len(), HEAD_LEN);
@@ -60,9 +60,9 @@ proptest! {
                 _ => prop_assert!(len <= COMMAND_MAX),
             }
         }
-        Head::patch(&mut message, seq, core);
+        Head::patch(&mut message, seq, core, merged);
         let (head, mut rest) = Operations::open(&message).unwrap();
-        prop_assert_eq!(head, Head { seq, queue, fresh, core });
+        prop_assert_eq!(head, Head { seq, queue, fresh, core, merged });
         for c in commands {
             rest = Operations::resume(&message, rest.position(&message));
             prop_assert_eq!(rest.take().unwrap(), Some(c));

@@ -36,7 +36,7 @@ proptest! {
     fn what_is_written_is_read(n: u64, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut message = Vec::new();
         Head::begin(&mut message, CONTROL, true);
-        Head::patch(&mut message, 1, 0);
+        Head::patch(&mut message, 1, 0, 0);
         let operations = every_operation(n, &bytes);
         for operation in &operations {
             let before = message.len();
@@ -58,7 +58,7 @@ proptest! {
     fn a_piece_of_memory_has_a_length(at: u64, len in prop::sample::select(vec![0, MEMORY_PIECE as u32 + 1, u32::MAX])) {
         let mut message = Vec::new();
         Head::begin(&mut message, CONTROL, true);
-        Head::patch(&mut message, 1, 0);
+        Head::patch(&mut message, 1, 0, 0);
         Writer(&mut message).push(Control::Answer(Answer::PagesAside { at, same: 0, more: false, len }));
         prop_assert!(Operations::open(&message).unwrap().1.take::<Control<'_>>().is_err());
     }

@@ -63,7 +63,7 @@ impl Test {
         let mut message = Vec::new();
         Head::begin(&mut message, queue, true);
         Writer(&mut message).push(operation);
-        Head::patch(&mut message, seq, 0);
+        Head::patch(&mut message, seq, 0, 0);
         self.proxy.on_host_message(&message).unwrap();
         self.poll();
     }

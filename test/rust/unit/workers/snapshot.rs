@@ -25,7 +25,7 @@ fn message(seq: u64, queue: u32, commands: &[Command<'_>]) -> Vec<u8> {
     let mut m = Vec::new();
     Head::begin(&mut m, queue, true);
     commands.iter().for_each(|command| Writer(&mut m).push(*command));
-    Head::patch(&mut m, seq, 0);
+    Head::patch(&mut m, seq, 0, 0);
     m
 }
 

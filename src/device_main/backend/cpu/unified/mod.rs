@@ -7,6 +7,7 @@
 //! memory is forgotten, unless another kernel runs.
 
 mod ahead;
+mod arguments;
 mod diff;
 mod faults;
 mod kept;
@@ -21,10 +22,11 @@ mod turns;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
-use crate::device_main::backend::Exchange;
+use crate::device_main::backend::{Exchange, Launch};
 use crate::device_main::home::{Function, Home};
 use crate::sys::layout;
 use crate::wire::record::Kind;
+use arguments::Arguments;
 use faults::Fault;
 pub(super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
@@ -50,6 +52,7 @@ pub(super) struct Unified {
     home: OnceLock<Arc<dyn Home>>,
     pages: Running<Option<Pages>>,
     turns: Turns,
+    arguments: Arguments,
     log: Log,
 }
 
@@ -93,6 +96,30 @@ impl Unified {
         })
     }
 
+    /// Fetches what a kernel that begins on a slot will probably use.
+    #[inline]
+    pub fn prefetch(&self, slot: usize, launch: &Launch<'_>) {
+        let likely = self.arguments.likely(launch.kernel, launch.args);
+        likely.into_iter().filter(|&at| is_of_program(at)).for_each(|at| {
+            // If it can't be had, the kernel faults there, and learns why.
+            let _ = self.fetch(slot, launch.kernel, at, true);
+        });
+    }
+
+    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on.
+    #[cold]
+    fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<()> {
+        let begin = clock::now();
+        let home = &**self.home()?;
+        let mut held = self.pages.hold();
+        let fetch = |pages: &mut Option<Pages>| match pages {
+            Some(pages) => pages.fetch(home, kernel, at, forward),
+            none => none.insert(Pages::new(home)?).fetch(home, kernel, at, forward),
+        };
+        self.log.add_fetch(slot, begin, held.fill(fetch)?);
+        Ok(())
+    }
+
     /// True if a kernel that begins may wait for others.
     #[inline]
     pub fn takes_turns(&self) -> bool {
@@ -119,10 +146,10 @@ impl Unified {
         Ok(())
     }
 
-    /// A kernel of message `seq` has ended on a slot: sends home what it has changed, unless the device `is_lost`.
+    /// A kernel has ended on a slot: sends home what it has changed, unless the device `is_lost`.
     #[inline]
-    pub fn end(&self, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
-        let settled = self.pages.end(|held| self.settle(held, slot, seq, is_lost));
+    pub fn end(&self, slot: usize, launch: &Launch<'_>, is_lost: fn() -> bool) -> Result<()> {
+        let settled = self.pages.end(|held| self.settle(held, slot, launch, is_lost));
         if settled.is_none() {
             self.turns.note_unused();
         }
@@ -131,14 +158,23 @@ impl Unified {
     }
 
     #[cold]
-    fn settle(&self, held: &mut Held<'_, Option<Pages>>, slot: usize, seq: u64, is_lost: fn() -> bool) -> Result<()> {
+    fn settle(
+        &self,
+        held: &mut Held<'_, Option<Pages>>,
+        slot: usize,
+        launch: &Launch<'_>,
+        is_lost: fn() -> bool,
+    ) -> Result<()> {
         let begin = clock::now();
         if is_lost() {
             // All regions have failed: some of what this one would send may be the crashed one's.
             return Ok(());
         }
         let (home, is_last) = (&**self.home()?, held.is_only_one());
-        let mut send = || held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, seq, is_last));
+        if let Some(pages) = &*held.memory {
+            self.arguments.learn(launch.kernel, launch.args, |at| pages.has(at));
+        }
+        let mut send = || held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, launch.message, is_last));
         let sent = if is_last { send() } else { self.turns.overlap(self.pages.running(), send) };
         if let Ok(bytes @ 1..) = sent {
             self.log.add(slot, Kind::Change, begin, bytes);
@@ -152,20 +188,16 @@ impl Unified {
 
     /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
     fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<u64> {
-        let begin = clock::now();
-        let home = &**self.home()?;
-        // Also keeps other threads from asking.
-        let mut held = self.pages.hold();
         if fault.access == Access::Call {
+            let begin = clock::now();
+            let home = self.home()?;
+            // Keeps other threads from asking.
+            let _held = self.pages.hold();
             let found = find(&home.function(fault.address)?)?;
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
             return Ok(found);
         }
-        let fetch = |pages: &mut Option<Pages>| match pages {
-            Some(pages) => pages.fetch(home, fault.kernel, fault.address),
-            none => none.insert(Pages::new(home)?).fetch(home, fault.kernel, fault.address),
-        };
-        self.log.add_fetch(fault.slot, begin, held.fill(fetch)?);
+        self.fetch(fault.slot, fault.kernel, fault.address, false)?;
         Ok(fault.address)
     }
 }

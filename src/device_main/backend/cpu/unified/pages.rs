@@ -6,7 +6,7 @@
 //! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
 //! order, what comes next is copied at once: all of it may have changed then.
 
-use super::ahead::{Ahead, Before};
+use super::ahead::{Ahead, Before, LEAST};
 use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
 use super::kept::{Kept, KnownParts};
 use super::source::Source;
@@ -62,8 +62,14 @@ impl Pages {
         Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together })
     }
 
-    /// Fetches the page of an address that a kernel uses, and others with it, unless it is there.
-    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64) -> Result<Amount> {
+    /// True if the page of an address is here.
+    pub fn has(&self, address: u64) -> bool {
+        self.mapped.around(address).is_some()
+    }
+
+    /// Fetches the page of an address that a kernel uses, and others with it, unless it is there. `forward`: only those
+    /// behind it.
+    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64, forward: bool) -> Result<Amount> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
             // Another thread has waited for it.
@@ -71,7 +77,10 @@ impl Pages {
             return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
         }
         let early = if self.source.is_near() { Amount::default() } else { self.fetch_together(home, kernel, page)? };
-        let (range, before) = self.ahead.around(page, self.source.is_near());
+        let (mut range, before) = self.ahead.around(page, self.source.is_near());
+        if forward && before.is_none() {
+            range = page..page + LEAST;
+        }
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
         let mut wanted = self.mapped.gap(page, &range);
@@ -166,7 +175,7 @@ impl Pages {
             return Ok((Before { range: range.clone(), is_other: false }, Amount::default()));
         }
         self.fetched.note(range);
-        if let Some(end) = self.source.copy(range.clone(), own.as_deref_mut(), self.fetched.file()) {
+        if let Some(end) = self.source.copy(home, range.clone(), own.as_deref_mut(), self.fetched.file()) {
             let amount = Amount { fetched: end - range.start, unchanged: 0 };
             return Ok((Before { range: range.start..end, is_other }, amount));
         }
@@ -204,13 +213,10 @@ impl Pages {
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
     /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
     pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<u64> {
-        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), has_sent: false, bytes: 0 };
+        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), bytes: 0 };
         let result = self.push_changes(&mut outgoing, last);
         // After an error too: what was pushed may count as fetched by now.
         outgoing.flush();
-        if outgoing.has_sent {
-            self.source.come_after_messages();
-        }
         result.map(|()| outgoing.bytes)
     }
 
@@ -449,7 +455,6 @@ struct Outgoing<'a> {
     home: &'a dyn Home,
     seq: u64,
     pending: Vec<u8>,
-    has_sent: bool,
     /// Of the program's memory, also what was offered instead.
     bytes: u64,
 }
@@ -500,7 +505,6 @@ impl Outgoing<'_> {
     fn flush(&mut self) {
         if !self.pending.is_empty() {
             self.home.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
-            self.has_sent = true;
             self.pending.clear();
         }
     }

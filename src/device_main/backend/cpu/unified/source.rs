@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 
 pub(super) struct Source {
     process: Option<i32>,
-    /// The program has sent memory, so regions may use it, and it has taken all changes.
+    /// The program has sent memory, so regions may use it.
     is_allowed: bool,
     buffer: Vec<u8>,
 }
@@ -29,14 +29,15 @@ impl Source {
         Source { process, is_allowed: false, buffer: vec![0; PIECE] }
     }
 
-    /// Messages were sent that change the program's memory: only the answer to a later one shows that they were taken.
-    pub fn come_after_messages(&mut self) {
-        self.is_allowed = false;
-    }
-
     /// True if this process may access the program's, and so perhaps the other way round.
     pub fn is_near(&self) -> bool {
         self.process.is_some()
+    }
+
+    /// The process, if reading it shows the program's memory as it is now: changes that are on their way to it have to be
+    /// asked for in their turn.
+    fn readable(&self, home: &dyn Home) -> Option<i32> {
+        self.process.filter(|_| self.is_allowed && home.has_merged_all())
     }
 
     /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
@@ -49,7 +50,7 @@ impl Source {
         mut to: Option<&mut [u8]>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
-        if let Some(process) = self.process.filter(|_| self.is_allowed) {
+        if let Some(process) = self.readable(home) {
             match self.read_process(process, range.clone(), to.as_deref_mut(), piece) {
                 Err(Error::Reported) => self.process = None,
                 result => return result,
@@ -76,8 +77,8 @@ impl Source {
     /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one,
     /// with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
     /// be read there.
-    pub fn copy(&self, range: Range<u64>, to: Option<&mut [u8]>, file: &Arc<File>) -> Option<u64> {
-        let (process, len) = (self.process.filter(|_| self.is_allowed)?, (range.end - range.start) as usize);
+    pub fn copy(&self, home: &dyn Home, range: Range<u64>, to: Option<&mut [u8]>, file: &Arc<File>) -> Option<u64> {
+        let (process, len) = (self.readable(home)?, (range.end - range.start) as usize);
         if len < COPY_MIN {
             return None;
         }

@@ -136,6 +136,10 @@ impl Home for Program {
         unreachable!("the program is on another node")
     }
 
+    fn has_merged_all(&self) -> bool {
+        true
+    }
+
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
         assert!(seq == SEQ && new.len() == old.len());
         if self.takes_no_range.load(Ordering::Relaxed) {
@@ -190,7 +194,7 @@ impl<'a> Device<'a> {
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
-        self.pages.fetch(self.program, self.kernel, at).map(drop)
+        self.pages.fetch(self.program, self.kernel, at, false).map(drop)
     }
 
     fn read(&mut self, at: u64) -> u8 {
@@ -655,6 +659,9 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
             unreachable!("nothing has changed")
         }
+        fn has_merged_all(&self) -> bool {
+            true
+        }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
         fn send_range(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<Vec<Range<u64>>> {
             unreachable!("nothing has changed")
@@ -663,7 +670,7 @@ fn a_program_that_sends_other_memory_is_refused() {
     let base = Program::new(1).base;
     for shift in [0, PAGE, PAGE.wrapping_neg(), SAME] {
         let home = Other(shift);
-        let error = Pages::new(&home).unwrap().fetch(&home, KERNEL, base).unwrap_err().to_string();
+        let error = Pages::new(&home).unwrap().fetch(&home, KERNEL, base, false).unwrap_err().to_string();
         assert!(error.contains("other memory than"), "{error}");
     }
 }
