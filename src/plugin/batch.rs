@@ -9,16 +9,27 @@ use crate::wire::control::Control;
 use crate::wire::reply::DONE_LEN;
 use std::sync::Arc;
 
-/// Where the bytes of a read go when the reply arrives: memory of the program, or of a waiting caller.
+/// A read that is pending until the reply arrives: its bytes go to memory of the program, or of a waiting caller.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(super) at: *mut u8,
+pub(crate) struct PendingRead {
+    pub(super) to: *mut u8,
     pub(super) len: usize,
+    pub(super) source: Source,
 }
 
-// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread
-// receives the reply; a queue is complete only when all its targets were written.
-unsafe impl Send for Target {}
+/// Where the bytes of a read are when the reply arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// In the reply: a command of the message has read them.
+    Reply,
+    /// In memory that the device shares with this process: at `here`, and at `device` there. Nothing that the queue executes
+    /// may come after such a read before it is complete.
+    Shared { here: *const u8, device: u64 },
+}
+
+// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread receives the reply; a queue is complete
+// only when all its reads are. What is shared stays mapped as long as the process runs.
+unsafe impl Send for PendingRead {}
 
 /// The parts of a message besides its answer; the message is complete when all of them are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +43,7 @@ pub(crate) struct ExtraParts {
 /// What the host keeps of a message until it is complete.
 #[derive(Default)]
 pub(crate) struct Awaited {
-    pub(super) targets: Vec<Target>,
+    pub(super) reads: Vec<PendingRead>,
     /// The last kernel that it runs, 0 if it runs none.
     pub(super) kernel: u64,
     /// The tags of its bulk transfers, reserved until it is complete.
@@ -50,8 +61,10 @@ pub(crate) struct Batch {
     gives_nothing: bool,
     /// Empty if nothing was collected.
     message: Vec<u8>,
-    /// Bytes of its reads.
+    /// Bytes of its reads in the reply.
     reply: usize,
+    /// It reads shared memory.
+    shares: bool,
     awaited: Awaited,
 }
 
@@ -117,11 +130,30 @@ impl Batch {
         Writer(&mut self.message).launch(kernel, args, array, shape);
     }
 
-    /// Directs the next `len` bytes of the reply to `at`.
+    /// Directs the next `len` bytes of the reply to `to`.
     #[inline]
-    pub(crate) fn read_into(&mut self, at: *mut u8, len: usize) {
-        self.awaited.targets.push(Target { at, len });
+    pub(crate) fn read_into(&mut self, to: *mut u8, len: usize) {
+        self.awaited.reads.push(PendingRead { to, len, source: Source::Reply });
         self.reply += len;
+    }
+
+    /// Adds a read of shared memory.
+    pub(crate) fn read_shared(&mut self, read: PendingRead) {
+        self.gives_nothing = false;
+        self.awaited.reads.push(read);
+        self.shares = true;
+    }
+
+    /// True if the message that is being collected reads shared memory.
+    #[inline]
+    pub(crate) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// Takes the reads of shared memory out of the message.
+    pub(crate) fn take_shared(&mut self) -> Vec<PendingRead> {
+        self.shares = false;
+        self.awaited.reads.extract_if(.., |read| matches!(read.source, Source::Shared { .. })).collect()
     }
 
     /// Attaches the tags and parts of the bulk transfers that the message names.
@@ -129,20 +161,20 @@ impl Batch {
         (self.awaited.lease, self.awaited.extra) = (lease, extra);
     }
 
-    /// Takes the collected message for sending. `empty` becomes the next message's list of targets.
+    /// Takes the collected message for sending. `empty` becomes the next message's list of reads.
     #[inline]
-    pub(crate) fn take(&mut self, empty: Vec<Target>) -> (Vec<u8>, Awaited) {
-        (self.reply, self.was_sent) = (0, true);
-        let awaited = std::mem::replace(&mut self.awaited, Awaited { targets: empty, ..Awaited::default() });
+    pub(crate) fn take(&mut self, empty: Vec<PendingRead>) -> (Vec<u8>, Awaited) {
+        (self.reply, self.shares, self.was_sent) = (0, false, true);
+        let awaited = std::mem::replace(&mut self.awaited, Awaited { reads: empty, ..Awaited::default() });
         (std::mem::take(&mut self.message), awaited)
     }
 
     /// Clears everything before the queue is reused; keeps the memory of its lists.
     pub(crate) fn reset(&mut self) {
-        (self.reply, self.was_sent, self.gives_nothing) = (0, false, true);
+        (self.reply, self.shares, self.was_sent, self.gives_nothing) = (0, false, false, true);
         self.message.clear();
-        let mut targets = std::mem::take(&mut self.awaited.targets);
-        targets.clear();
-        self.awaited = Awaited { targets, ..Awaited::default() };
+        let mut reads = std::mem::take(&mut self.awaited.reads);
+        reads.clear();
+        self.awaited = Awaited { reads, ..Awaited::default() };
     }
 }

@@ -105,8 +105,9 @@ impl Connection {
         part_of: Option<(usize, u64)>,
     ) -> Result<()> {
         let port = &self.ports[queue.port()];
+        let reads_shared = open.batch().shares();
         let (seq, sent) = port.post(open.batch(), owner, part_of, |message| self.link.send(port.rank, message));
-        open.numbered(seq);
+        open.numbered(seq, reads_shared);
         sent.map_err(|e| self.broken(e))?;
         open.sent(queue, &self.tracing);
         Ok(())

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What all devices share: sends the batches of queues, and waits for the devices.
 
-use super::batch::Batch;
+use super::batch::{Batch, PendingRead, Source};
 use super::connection::{Connection, Transfer};
 use super::ending;
 use super::heartbeat::Heartbeat;
-use super::near::Deferred;
 use super::port::{Port, Ports};
 use super::queue::{Event, Open, Position, Queue};
 use super::queue_trace::Tracing;
@@ -149,15 +148,17 @@ impl Engine {
         Ok(open.batch())
     }
 
-    /// Turns the deferred copies of a queue into reads: the next operation may change the memory.
+    /// The next operation of a queue may change its device's memory: has the device itself make the reads of shared memory that
+    /// were not sent.
     #[inline]
-    pub(crate) fn read_deferred(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
-        if open.deferred.is_empty() {
+    pub(crate) fn unshare(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
+        if !open.batch().shares() {
             return Ok(());
         }
-        for Deferred { from, to, .. } in std::mem::take(&mut open.deferred) {
-            for at in (0..to.len).step_by(INLINE_MAX) {
-                self.read(queue, open, from + at as u64, (to.at.wrapping_add(at), (to.len - at).min(INLINE_MAX)))?;
+        for PendingRead { to, len, source } in open.batch().take_shared() {
+            let Source::Shared { device, .. } = source else { continue };
+            for at in (0..len).step_by(INLINE_MAX) {
+                self.read(queue, open, device + at as u64, (to.wrapping_add(at), (len - at).min(INLINE_MAX)))?;
             }
         }
         Ok(())
@@ -239,7 +240,7 @@ impl Engine {
 
     /// Adds a command of bounded length to what a queue collects.
     pub(crate) fn push(&self, queue: &Arc<Queue>, open: &mut Open, command: Command<'_>) -> Result<()> {
-        self.read_deferred(queue, open)?;
+        self.unshare(queue, open)?;
         self.reserve(queue, open, COMMAND_MAX, 0)?.push(command);
         Ok(())
     }
@@ -262,36 +263,11 @@ impl Engine {
                     self.connection.check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
-                Position::Deferred { queue, .. } if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
-                Position::Deferred { queue, generation } => {
-                    self.finish_deferred(&queue, generation)?;
-                    event.complete_behind(&queue, generation);
-                    return Ok(None);
-                }
                 Position::Sent { port, seq, queue } => {
                     let place = Place { port, seq, queue };
                     return Ok(Some(place).filter(|place| !self.is_over(place)));
                 }
             }
-        }
-    }
-
-    /// Waits for the deferred copies of a queue in one of its uses: its device does not know of them.
-    #[cold]
-    fn finish_deferred(&self, queue: &Arc<Queue>, generation: u64) -> Result<()> {
-        loop {
-            self.connection.check_alive(queue.port())?;
-            let mut open = queue.open();
-            if !queue.is_in(generation) {
-                return Ok(());
-            }
-            self.flush(queue, &mut open)?;
-            if queue.pending.is_idle() {
-                queue.copy_deferred(&mut open);
-                return Ok(());
-            }
-            drop(open);
-            self.wait_until(None, &|| queue.pending.is_idle() || !queue.is_in(generation))?;
         }
     }
 

@@ -5,7 +5,7 @@
 //! transfers that it names, and the message that makes another device receive what it sends. It
 //! is complete, and removed, when all of them are over, even if older messages are still open.
 
-use super::batch::{Awaited, Target};
+use super::batch::{Awaited, PendingRead, Source};
 use super::queue::Queue;
 use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
@@ -29,8 +29,8 @@ pub(crate) struct Flight {
     /// In the order of their numbers.
     sent: VecDeque<Sent>,
     answered: u64,
-    /// Empty lists of targets, for reuse.
-    pub(super) pool: Vec<Vec<Target>>,
+    /// Empty lists of reads, for reuse.
+    pub(super) pool: Vec<Vec<PendingRead>>,
 }
 
 impl Default for Flight {
@@ -86,9 +86,9 @@ impl Flight {
         }
         let mut sent = if i == 0 { self.sent.pop_front()? } else { self.sent.remove(i)? };
         if self.pool.len() < IN_FLIGHT {
-            let mut targets = std::mem::take(&mut sent.awaited.targets);
-            targets.clear();
-            self.pool.push(targets);
+            let mut reads = std::mem::take(&mut sent.awaited.reads);
+            reads.clear();
+            self.pool.push(reads);
         }
         Some(sent)
     }
@@ -105,9 +105,12 @@ impl Flight {
         !until.any(|sent| (sent.queue.port(), sent.queue.id) == (port, queue))
     }
 
-    /// True if message `seq` is not complete and another device has a part in it.
-    pub(crate) fn is_split(&self, seq: u64) -> bool {
-        self.position(seq).is_some_and(|i| self.sent[i].awaited.extra.elsewhere)
+    /// True if message `seq` is not complete, and the device may have executed it before that: another device has a part in
+    /// it, or this process reads shared memory.
+    pub(crate) fn ends_elsewhere(&self, seq: u64) -> bool {
+        let is_shared = |read: &PendingRead| matches!(read.source, Source::Shared { .. });
+        let ends_elsewhere = |awaited: &Awaited| awaited.extra.elsewhere || awaited.reads.iter().any(is_shared);
+        self.position(seq).is_some_and(|i| ends_elsewhere(&self.sent[i].awaited))
     }
 
     /// The numbers of messages sent and answered.

@@ -2,7 +2,7 @@
 //! The memory of a device on this node, as far as this process can access it by itself: a file that both processes map has
 //! the beginning of the arena, where small data is, and windows: parts of large data that the program often copies.
 
-use super::batch::Target;
+use super::batch::{PendingRead, Source};
 use super::libraries;
 use crate::base::Result;
 use crate::base::limits::{COPIES_TO_SHARE, SHARED_MEMORY, SHARED_WINDOWS};
@@ -213,38 +213,16 @@ impl Near {
         is_due
     }
 
-    /// A copy of these bytes to the program's memory at `to` for later, if this process has them mapped.
-    ///
-    /// # Safety
-    /// `to[..len]` is writable until the copy is made or dropped.
-    pub(crate) unsafe fn defer(&self, from: u64, to: *mut u8, len: u64) -> Option<Deferred> {
-        let here = self.mapped(from, len).filter(|_| self.queues_are_private)?;
-        Some(Deferred { from, here, to: Target { at: to, len: len as usize } })
+    /// A read of these bytes to the program's memory at `to`, if this process has them mapped.
+    pub(crate) fn read(&self, device: u64, to: *mut u8, len: u64) -> Option<PendingRead> {
+        let here = self.mapped(device, len).filter(|_| self.queues_are_private)?;
+        Some(PendingRead { to, len: len as usize, source: Source::Shared { here, device } })
     }
 }
 
 impl fmt::Display for Near {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", if self.shared.is_some() { "shared with this process" } else { "not shared" })
-    }
-}
-
-/// A copy to the program that this process makes once the copy's queue is idle.
-pub(crate) struct Deferred {
-    /// The device's address, and where this process has that.
-    pub(super) from: u64,
-    here: *const u8,
-    pub(super) to: Target,
-}
-
-// SAFETY: any thread may make the copy: the plugin, and with it the mapping, is never dropped, and the program's memory is
-// there by the promise of `Near::defer`'s caller.
-unsafe impl Send for Deferred {}
-
-impl Deferred {
-    pub(crate) fn copy(&self) {
-        // SAFETY: see above.
-        unsafe { self.to.at.copy_from(self.here, self.to.len) };
     }
 }
 

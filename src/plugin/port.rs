@@ -3,7 +3,7 @@
 //! state of each.
 
 use super::arena::Arena;
-use super::batch::Batch;
+use super::batch::{Batch, PendingRead, Source};
 use super::ending;
 use super::flight::{Flight, Sent};
 use super::queue::Queue;
@@ -246,12 +246,18 @@ impl Ports {
         match answer {
             Err(error) => sent.queue.fail(error),
             Ok(mut bytes) => {
-                for target in &sent.awaited.targets {
-                    let Some((piece, rest)) = bytes.split_at_checked(target.len) else { return false };
-                    // SAFETY: the target is valid until its queue is complete, which is not before
-                    // `complete` below.
-                    unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), target.at, target.len) };
-                    bytes = rest;
+                for &PendingRead { to, len, source } in &sent.awaited.reads {
+                    let from = match source {
+                        Source::Shared { here, .. } => here,
+                        Source::Reply => {
+                            let Some((piece, rest)) = bytes.split_at_checked(len) else { return false };
+                            bytes = rest;
+                            piece.as_ptr()
+                        }
+                    };
+                    // SAFETY: both are valid until the queue is complete, which is not before `complete` below. Shared memory
+                    // and the program's may be the same: a region has got a pointer to it.
+                    unsafe { to.copy_from(from, len) };
                 }
                 if !bytes.is_empty() {
                     return false;

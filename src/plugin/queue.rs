@@ -2,7 +2,6 @@
 //! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
 
 use super::batch::Batch;
-use super::near::Deferred;
 use super::pending::Pending;
 use super::queue_trace::{QueueTrace, Tracing, What};
 use crate::base::Error;
@@ -38,8 +37,6 @@ pub(crate) struct Queue {
     pub(super) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
-    /// How many of its uses have ended.
-    generation: AtomicU64,
 }
 
 /// The end of a queue: what it collects now, and what it has sent.
@@ -52,8 +49,8 @@ pub(crate) struct Open {
     pub(super) last: u64,
     /// Of the messages that nobody waits for, the number of those that this queue comes behind.
     pub(super) seen: u64,
-    /// Copies to the program that nothing in this queue comes after yet.
-    pub(super) deferred: Vec<Deferred>,
+    /// The number of the last message that reads shared memory, 0 if none.
+    pub(super) shares: u64,
     /// The queues that receive its copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
     pub(super) trace: QueueTrace,
@@ -72,9 +69,12 @@ impl Open {
         }
     }
 
-    /// Sets the number that the batch was given.
-    pub(crate) fn numbered(&mut self, seq: u64) {
+    /// Sets the number that the batch was given, which `reads_shared` memory or not.
+    pub(crate) fn numbered(&mut self, seq: u64, reads_shared: bool) {
         self.last = seq;
+        if reads_shared {
+            self.shares = seq;
+        }
     }
 
     /// Gives the batch's events their final position: the message was sent.
@@ -98,13 +98,12 @@ impl Open {
         })
     }
 
-    /// Clears all but the trace; keeps the memory of its lists.
-    fn reset(&mut self) {
+    /// Clears what is left of this use of the queue, but for the trace; keeps the memory of its lists.
+    pub(crate) fn reset(&mut self) {
         self.batch.reset();
         self.events.clear();
-        self.deferred.clear();
         self.receivers.clear();
-        self.last = 0;
+        (self.last, self.shares) = (0, 0);
     }
 }
 
@@ -135,7 +134,6 @@ impl Queue {
             waited_long: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            generation: AtomicU64::new(0),
         })
     }
 
@@ -155,29 +153,11 @@ impl Queue {
         self.open.lock_as()
     }
 
-    /// Clears what is left of this use of the queue, whose end is `open`.
-    pub(crate) fn end_use(&self, open: &mut Open) {
-        open.reset();
-        self.generation.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// True if the queue is in its use of this number.
-    pub(crate) fn is_in(&self, generation: u64) -> bool {
-        self.generation.load(Ordering::Relaxed) == generation
-    }
 
     /// True if nothing was collected that is not complete.
     pub(crate) fn is_idle(&self) -> bool {
         let open = self.open();
-        open.batch.is_empty() && open.deferred.is_empty() && self.pending.is_idle()
-    }
-
-    /// Makes the deferred copies of this queue, which is idle and whose end is `open`.
-    pub(crate) fn copy_deferred(&self, open: &mut Open) {
-        if !self.has_failed() {
-            open.deferred.iter().for_each(Deferred::copy);
-        }
-        open.deferred.clear();
+        open.batch.is_empty() && self.pending.is_idle()
     }
 
     /// Stores a failure, unless one with a text is stored already.
@@ -236,8 +216,6 @@ pub(crate) enum Position {
     Open(Arc<Queue>),
     /// At the end of this message of the queue of this number.
     Sent { port: usize, seq: u64, queue: u32 },
-    /// Behind the deferred copies of this queue in its use of this number.
-    Deferred { queue: Arc<Queue>, generation: u64 },
 }
 
 impl Event {
@@ -258,9 +236,7 @@ impl Event {
     pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
         let open = &mut *queue.open.lock();
         let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.position.lock() = if !open.deferred.is_empty() {
-            Position::Deferred { queue: queue.clone(), generation: queue.generation.load(Ordering::Relaxed) }
-        } else if !open.batch.is_empty() {
+        *self.position.lock() = if !open.batch.is_empty() {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
         } else if open.last != 0 {
@@ -268,15 +244,6 @@ impl Event {
         } else {
             Position::Complete
         };
-    }
-
-    /// The event is complete if it is behind the deferred copies of a queue in this use, which are made.
-    pub(super) fn complete_behind(&self, queue: &Arc<Queue>, generation: u64) {
-        let position = &mut *self.position.lock();
-        if matches!(position, Position::Deferred { queue: q, generation: g } if Arc::ptr_eq(q, queue) && *g == generation)
-        {
-            *position = Position::Complete;
-        }
     }
 
     /// Sets the number of the event's message, unless the event was recorded again since.

@@ -4,10 +4,10 @@
 use super::batch::ExtraParts;
 use super::engine::{Engine, Place};
 use super::port::Port;
-use super::queue::{Event, Ids, Queue};
+use super::queue::{Event, Ids, Open, Queue};
 use super::queue_trace::{DeviceTrace, What};
 use super::tags::Lease;
-use crate::base::lock::{Mutex, order};
+use crate::base::lock::{Guard, Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, HEAD_LEN, Shape, launch_len};
@@ -52,13 +52,28 @@ impl Queues {
         Queue::new(&self.ids, self.number)
     }
 
+    /// The end of a queue, for another operation that may change the device's memory: first the reads of shared memory that
+    /// were sent are completed, which the device does not know of.
+    #[inline]
+    pub(crate) fn open<'a>(&self, queue: &'a Queue) -> Result<Guard<'a, Open, { order::OPEN }>> {
+        loop {
+            let open = queue.open();
+            let (port, shares) = (self.port(), open.shares);
+            if shares == 0 || port.is_complete(shares) {
+                return Ok(open);
+            }
+            drop(open);
+            self.engine.wait_until(None, &|| port.is_complete(shares))?;
+        }
+    }
+
     /// Keeps a queue for reuse; the device may still execute what it has sent.
     pub(crate) fn release(&self, queue: Arc<Queue>) {
         let mut open = queue.open();
         if open.trace.is_long() {
             self.trace.lock().take(queue.id, &mut open.trace, self.engine.tracing().events);
         }
-        queue.end_use(&mut open);
+        open.reset();
         drop(open);
         self.idle.lock().push(queue);
     }
@@ -89,9 +104,9 @@ impl Queues {
             return Err(Error::new(format!("kernel {name} has {n} arguments, more than a message holds")));
         }
         let is_left = self.leaves_kernels();
-        let mut open = queue.open();
+        let mut open = self.open(queue)?;
         let at = self.engine.tracing().stamp();
-        self.engine.read_deferred(queue, &mut open)?;
+        self.engine.unshare(queue, &mut open)?;
         self.engine.reserve(queue, &mut open, len, 0)?.launch(kernel, args, (array, shape), is_left);
         open.note(self.engine.tracing(), at, What::Launch(kernel));
         Ok(())
@@ -145,7 +160,6 @@ impl Queues {
     pub(crate) fn complete(&self, queue: &Arc<Queue>) -> Result<()> {
         self.flush(queue)?;
         self.engine.wait(queue)?;
-        queue.copy_deferred(&mut queue.open());
         Ok(())
     }
 
@@ -169,7 +183,7 @@ impl Queues {
         let by_reply = !matches!(sent, Ok(Some(_)));
         let waited = sent.and_then(|unawaited| match unawaited {
             Some(last) => self.engine.leave_unawaited(queue, last),
-            None => self.engine.wait(queue).inspect(|()| queue.copy_deferred(&mut queue.open())),
+            None => self.engine.wait(queue),
         });
         if let Some(since) = since {
             self.note_wait(queue, (since, clock::now()), by_reply, true);
@@ -195,8 +209,6 @@ impl Queues {
         } else if !self.engine.is_done(queue) {
             self.engine.note_idle_poll();
             return Ok(false);
-        } else {
-            queue.copy_deferred(&mut queue.open());
         }
         if self.engine.tracing().on {
             let now = clock::now();
@@ -237,8 +249,8 @@ impl Queues {
     /// Makes all later operations of `queue` wait for the event.
     pub(crate) fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
         match self.engine.settle(event, Some(queue))? {
-            Some(Place { port, seq, .. }) if port == queue.port() && !self.port().flight.lock().is_split(seq) => {
-                self.engine.push(queue, &mut queue.open(), Command::Wait { seq })
+            Some(Place { port, seq, .. }) if port == queue.port() && !self.port().flight.lock().ends_elsewhere(seq) => {
+                self.engine.push(queue, &mut *self.open(queue)?, Command::Wait { seq })
             }
             // Devices do not know each other's events. libomptarget never requests this.
             Some(_) => self.sync_event(event),

@@ -162,17 +162,11 @@ impl Memory {
         port.unawaited.is_empty(|seq| port.is_complete(seq))
     }
 
-    /// Defers a copy to the program until `queue` is idle; false if this process can't make it.
-    ///
-    /// # Safety
-    /// As for [`Memory::retrieve`].
-    unsafe fn defer(&self, queue: &Arc<Queue>, from: u64, to: *mut u8, size: u64) -> Result<bool> {
-        // SAFETY: the caller's promise: until the queue is synchronized.
-        let Some(deferred) = (unsafe { self.near.defer(from, to, size) }) else { return Ok(false) };
-        let open = &mut *queue.open();
-        // An empty message will do: its answer shows that everything before the copy is complete.
-        self.queues.engine.reserve(queue, open, 0, 0)?.gives_something();
-        open.deferred.push(deferred);
+    /// Reads shared memory for the program once `queue` has executed all before; false if this process can't.
+    fn read_shared(&self, queue: &Arc<Queue>, from: u64, to: *mut u8, size: u64) -> Result<bool> {
+        let Some(read) = self.near.read(from, to, size) else { return Ok(false) };
+        // An empty message will do: its answer shows that everything before the read is complete.
+        self.queues.engine.reserve(queue, &mut queue.open(), 0, 0)?.read_shared(read);
         Ok(true)
     }
 
@@ -184,7 +178,7 @@ impl Memory {
         let write = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             // SAFETY: the caller's promise; all pieces lie within `from[..size]`.
             let bytes = unsafe { std::slice::from_raw_parts(from.add(at as usize), len as usize) };
-            self.queues.engine.read_deferred(queue, open)?;
+            self.queues.engine.unshare(queue, open)?;
             let batch = self.queues.engine.reserve(queue, open, COMMAND_MAX + bytes.len(), 0)?;
             batch.push(Command::Write { to: to.wrapping_add(at), bytes: Bytes(bytes) });
             Ok(())
@@ -234,8 +228,7 @@ impl Memory {
             unsafe { to.copy_from(from, size as usize) };
             return Ok(());
         }
-        // SAFETY: the caller's promise.
-        if !to_device && unsafe { self.defer(queue, device, host, size)? } {
+        if !to_device && self.read_shared(queue, device, host, size)? {
             return Ok(());
         }
         let engine = &self.queues.engine;
@@ -243,7 +236,7 @@ impl Memory {
         let is_far = self.queues.port().is_far;
         let (most, step) = if is_far { (INLINE_FAR_MAX, INLINE_FAR_PIECE) } else { (INLINE_MAX, INLINE_MAX) };
         if size as usize <= most {
-            let mut open = queue.open();
+            let mut open = self.queues.open(queue)?;
             let at = engine.tracing().stamp();
             let mut starts = (0..size).step_by(step);
             starts.try_for_each(|at| piece(queue, &mut open, at, (size - at).min(step as u64)))?;
@@ -285,7 +278,7 @@ impl Memory {
         };
         // SAFETY: the caller's promise; a send does not write to the program's memory.
         let span = unsafe { Span::new(host, size as usize) };
-        let mut open = queue.open();
+        let mut open = self.queues.open(queue)?;
         engine.push(queue, &mut open, command)?;
         open.note(engine.tracing(), at, what);
         open.batch().add_transfers(Some(lease.clone()), ExtraParts { transfers: 1, elsewhere: false });
@@ -370,7 +363,7 @@ impl Memory {
         let engine = &self.queues.engine;
         if self.queues.number == other.queues.number {
             let at = engine.tracing().stamp();
-            let mut open = queue.open();
+            let mut open = self.queues.open(queue)?;
             engine.push(queue, &mut open, Command::Copy { to, from, len: size })?;
             open.note(engine.tracing(), at, What::Exchange(size));
             return Ok(());
@@ -397,7 +390,7 @@ impl Memory {
         let (here, there) = (self.queues.port().rank, other.queues.port().rank);
         let lease = engine.lease(here, there, 1)?;
         let tag = lease.tag();
-        let mut open = queue.open();
+        let mut open = self.queues.open(queue)?;
         engine.push(queue, &mut open, Command::Send { from, len: size, rank: there as u32, tag })?;
         open.note(engine.tracing(), at, What::Exchange(size));
         open.batch().add_transfers(Some(lease), ExtraParts { transfers: 0, elsewhere: true });

@@ -116,10 +116,16 @@ int main(int argc, char **argv) {
     CHECK(F(create_event)(1, &event) == 0 && F(record_event)(1, event, &queue) == 0);
     CHECK(F(wait_event)(1, event, &next) == 0 && launch(1, ADD, 4, &next) == 0);
     CHECK(F(data_retrieve_async)(1, &second, values[1], sizeof second, &next) == 0);
-    CHECK(F(sync_event)(1, event) == 0);
-    CHECK(F(synchronize)(1, &next) == 0 && F(synchronize)(1, &queue) == 0);
+    CHECK(F(synchronize)(1, &next) == 0 && F(sync_event)(1, event) == 0);
+    CHECK(F(synchronize)(1, &queue) == 0);
     CHECK(first == round + 3 && second == round + 7);
     CHECK(F(destroy_event)(1, event) == 0);
+    // What was fetched stays, though the queue, once asked, goes on.
+    Queue asked = {0};
+    int64_t third = -1;
+    CHECK(count(1, round, &third, &asked) == 0 && F(query_async)(1, &asked) == 0);
+    CHECK(launch(1, ADD, 8, &asked) == 0 && F(synchronize)(1, &asked) == 0);
+    CHECK(third == round + 3);
   }
   for (int i = 0; i < LARGE; ++i)
     large[0][i] = i * 7;
