@@ -2,8 +2,8 @@
 //! Locks, and the order in which a thread may take them.
 //!
 //! A thread takes a lock only if every lock that it holds comes before it in [`order`], so no two
-//! threads can wait for each other. Debug builds check that at every lock. `try_lock` does not wait,
-//! and is allowed at any time.
+//! threads can wait for each other. Debug builds check that at every lock, also at `try_lock`, which
+//! does not wait. `try_hold` and `try_lock_for` are the exceptions.
 //!
 //! Nothing that can block forever runs under a lock that another thread's progress needs: no stdio,
 //! no user code, no blocking MPI call. [`order`] names the exceptions.
@@ -122,15 +122,23 @@ impl<T, const ORDER: u8> Mutex<T, ORDER> {
     }
 
     #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Option<Guard<'_, T, ORDER>> {
+        check(ORDER);
         self.0.try_lock().map(Guard::new)
     }
 
-    /// Tries for this long to take the lock.
+    /// [`Mutex::try_lock`] in any order, for a thread that is about to fork: it holds several locks that others may need in the copy.
+    #[inline]
+    pub fn try_hold(&self) -> Option<Guard<'_, T, ORDER>> {
+        self.0.try_lock().map(Guard::new)
+    }
+
+    /// Tries for this long to take the lock, in any order: a wait that ends.
     pub fn try_lock_for(&self, patience: Duration) -> Option<Guard<'_, T, ORDER>> {
         let end = Instant::now() + patience;
         loop {
-            let guard = self.try_lock();
+            let guard = self.try_hold();
             if guard.is_some() || Instant::now() >= end {
                 return guard;
             }

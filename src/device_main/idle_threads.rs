@@ -123,7 +123,7 @@ impl IdleThreads {
 
     /// Keeps threads from being woken while the value lives; `None` if one is just being woken, or falls asleep.
     pub fn hold(&self) -> Option<impl Sized> {
-        self.resting.try_lock()
+        self.resting.try_hold()
     }
 
     /// True if this many threads are idle. What each unlocked before it became idle, the caller sees unlocked.

@@ -201,7 +201,7 @@ impl Output {
 
     /// Prevents sending while the returned value lives; `None` if another thread sends.
     pub fn try_hold(&self) -> Option<impl Sized> {
-        self.sinks.try_lock()
+        self.sinks.try_hold()
     }
 
     /// From now on the amount of unacknowledged output is bounded.

@@ -36,6 +36,6 @@ impl WorkQueue {
 
     /// Keeps the queue empty while the value lives; `None` if it is not empty, or in use.
     pub fn hold_empty(&self) -> Option<impl Sized> {
-        self.works.try_lock().filter(|works| works.is_empty())
+        self.works.try_hold().filter(|works| works.is_empty())
     }
 }

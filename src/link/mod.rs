@@ -209,13 +209,15 @@ struct State<C> {
     begun: Vec<Vec<u8>>,
     /// Message buffers for reuse that need no further lock.
     spares: Vec<Vec<u8>>,
+    /// What is being started, empty otherwise; keeps its memory.
+    starting: Vec<Submission<C>>,
 }
 
 /// The connection of this rank to all others. A bulk transfer is submitted with a `C`, which keeps the transfer's
 /// memory and comes back in the [`Inbox`] when the transfer is over.
 pub struct Link<C> {
     state: Mutex<State<C>, { order::LINK }>,
-    /// Submissions made while another thread was driving.
+    /// Submissions that were not started yet, in their order.
     outbox: Mutex<Vec<Submission<C>>, { order::LEAF }>,
     outbox_len: AtomicUsize,
     /// Submissions that can wait until nothing else is to be done.
@@ -276,6 +278,7 @@ impl<C> Link<C> {
             broken: None,
             begun: vec![Vec::new(); endpoints.len()],
             spares: Vec::new(),
+            starting: Vec::new(),
         };
         state.post(&mut Vec::new())?;
         Ok(Link {
@@ -325,6 +328,12 @@ impl<C> Link<C> {
     #[inline]
     pub fn send(&self, to: usize, bytes: Vec<u8>) -> Result<()> {
         self.submit(Submission::Message { to, bytes })
+    }
+
+    /// Submits a message that [`Link::start`] sends.
+    #[inline]
+    pub fn enqueue(&self, to: usize, bytes: Vec<u8>) {
+        self.push(Submission::Message { to, bytes });
     }
 
     /// Sends bulk data. If the transport is broken, `completion` does not come back.
@@ -392,21 +401,30 @@ impl<C> Link<C> {
 
     #[inline]
     fn submit(&self, job: Submission<C>) -> Result<()> {
+        self.push(job);
+        self.start()
+    }
+
+    #[inline]
+    fn push(&self, job: Submission<C>) {
+        let mut outbox = self.outbox.lock();
+        outbox.push(job);
+        self.outbox_len.store(outbox.len(), Relaxed);
+    }
+
+    /// Starts what was submitted, unless another thread drives.
+    #[inline]
+    pub fn start(&self) -> Result<()> {
         let Some(mut state) = self.state.try_lock() else {
-            // The thread that drives now or next starts it: every waiting thread drives.
-            let mut outbox = self.outbox.lock();
-            outbox.push(job);
-            self.outbox_len.store(outbox.len(), Relaxed);
-            drop(outbox);
-            // That thread may have driven for the last time before it sleeps.
+            // The thread that drives now or next starts it: every waiting thread drives. It may have driven for the last time
+            // before it sleeps.
             self.wake_driver();
             return Ok(());
         };
         if let Some(e) = &state.broken {
             return Err(e.clone());
         }
-        let started = self.start_outbox(&mut state).and_then(|()| self.start(&mut state, job));
-        started.inspect_err(|e| state.broken = Some(e.clone()))
+        self.start_outbox(&mut state).inspect_err(|e| state.broken = Some(e.clone()))
     }
 
     /// Wakes the thread of this process that drives, if it sleeps.
@@ -423,7 +441,7 @@ impl<C> Link<C> {
         let first = later.pop_front();
         self.later_len.store(later.len(), Relaxed);
         drop(later);
-        first.map_or(Ok(false), |job| self.start(state, job).map(|()| true))
+        first.map_or(Ok(false), |job| self.start_one(state, job).map(|()| true))
     }
 
     #[inline]
@@ -431,16 +449,18 @@ impl<C> Link<C> {
         if self.outbox_len.load(Relaxed) == 0 {
             return Ok(());
         }
-        let jobs = {
-            let mut outbox = self.outbox.lock();
-            self.outbox_len.store(0, Relaxed);
-            std::mem::take(&mut *outbox)
-        };
-        jobs.into_iter().try_for_each(|job| self.start(state, job))
+        let mut jobs = std::mem::take(&mut state.starting);
+        let mut outbox = self.outbox.lock();
+        std::mem::swap(&mut *outbox, &mut jobs);
+        self.outbox_len.store(0, Relaxed);
+        drop(outbox);
+        let started = jobs.drain(..).try_for_each(|job| self.start_one(state, job));
+        state.starting = jobs;
+        started
     }
 
     #[inline]
-    fn start(&self, state: &mut State<C>, job: Submission<C>) -> Result<()> {
+    fn start_one(&self, state: &mut State<C>, job: Submission<C>) -> Result<()> {
         match job {
             Submission::Message { to, bytes } => {
                 let is_framed = |frame: &usize| bytes.len() <= frame.saturating_mul(FRAMES);

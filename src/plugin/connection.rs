@@ -106,9 +106,9 @@ impl Connection {
     ) -> Result<()> {
         let port = &self.ports[queue.port()];
         let reads_shared = open.batch().shares();
-        let (seq, sent) = port.post(open.batch(), owner, part_of, |message| self.link.send(port.rank, message));
+        let seq = port.post(open.batch(), owner, part_of, &self.link);
         open.numbered(seq, reads_shared);
-        sent.map_err(|e| self.broken(e))?;
+        self.link.start().map_err(|e| self.broken(e))?;
         open.sent(queue, &self.tracing);
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::unawaited::Unawaited;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, name};
 use crate::debug;
+use crate::link::Link;
 use crate::sys::node;
 use crate::wire::command::Head;
 use crate::wire::record::{Record, Records};
@@ -66,27 +67,27 @@ impl Port {
         }
     }
 
-    /// Numbers the message of a batch and passes it to `send`; returns its number, and whether it was
-    /// sent. The queue `owner` is complete only when the message is. The message may be a part of
-    /// another one (its port and number).
+    /// Numbers the message of a batch and submits it; returns its number. The link has to be started afterwards. The queue
+    /// `owner` is complete only when the message is. The message may be a part of another one (its port and number).
     #[inline]
-    pub(crate) fn post(
+    pub(crate) fn post<C>(
         &self,
         batch: &mut Batch,
         owner: &Arc<Queue>,
         part_of: Option<(usize, u64)>,
-        send: impl FnOnce(Vec<u8>) -> Result<()>,
-    ) -> (u64, Result<()>) {
+        link: &Link<C>,
+    ) -> u64 {
         owner.pending.begin();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        // One lock covers numbering and sending: messages arrive in the order of their numbers.
+        // One lock covers numbering and submitting: messages arrive in the order of their numbers.
         let mut flight = self.flight.lock();
         let (mut message, awaited) = batch.take(flight.pool.pop().unwrap_or_default());
         let seq = flight.push(owner.clone(), awaited, part_of);
         Head::patch(&mut message, seq, node::current_core(), self.merged.load(Ordering::Relaxed));
         message.extend(self.worker);
         debug!("to {}: message {seq} of {} bytes", self.name, message.len());
-        (seq, send(message))
+        link.enqueue(self.rank, message);
+        seq
     }
 
     /// A condition to wait for: each message that nobody waits for by now is complete, or the device is lost.

@@ -153,7 +153,6 @@ impl Queue {
         self.open.lock_as()
     }
 
-
     /// True if nothing was collected that is not complete.
     pub(crate) fn is_idle(&self) -> bool {
         let open = self.open();
