@@ -37,6 +37,7 @@ pub(super) enum Arrival {
     Function(Function),
     Taken,
     Merged { at: u64, others: u64 },
+    Nothing,
     Refused(String),
 }
 
@@ -48,6 +49,7 @@ impl From<Answer<'_>> for Arrival {
             Answer::Function { is_exported, name } => Arrival::Function(Function { symbol: name.text(), is_exported }),
             Answer::Taken => Arrival::Taken,
             Answer::Merged { at, others } => Arrival::Merged { at, others },
+            Answer::NOTHING => Arrival::Nothing,
             Answer::Refuse { why } => Arrival::Refused(why.text()),
         }
     }
@@ -148,6 +150,7 @@ impl Asker<'_> {
                         awaited.bytes = Some(bytes);
                     }
                 }
+                Arrival::Nothing => unanswered = unanswered.saturating_sub(1),
                 // The bulk data that is under way still arrives: no later request may take it for its own.
                 other => {
                     refused = Err(other.error());
@@ -177,10 +180,11 @@ impl Asker<'_> {
     }
 
     /// See [`super::home::Home::function`].
-    pub fn function(&self, at: u64) -> Result<Function> {
+    pub fn function(&self, at: u64) -> Result<Option<Function>> {
         self.send(|message| Reply::Find { at }.write(message));
         match self.wait() {
-            Arrival::Function(function) => Ok(function),
+            Arrival::Function(function) => Ok(Some(function)),
+            Arrival::Nothing => Ok(None),
             other => Err(other.error()),
         }
     }
@@ -191,7 +195,7 @@ impl Asker<'_> {
         self.send(|message| Reply::ChangedThere { seq, at, len, new, old }.write(message));
         match self.wait() {
             Arrival::Taken => Ok(true),
-            Arrival::Refused(_) => Ok(false),
+            Arrival::Nothing | Arrival::Refused(_) => Ok(false),
             other => Err(other.error()),
         }
     }

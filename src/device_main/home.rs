@@ -12,12 +12,12 @@ pub(crate) trait Home: Send + Sync {
     fn process(&self) -> Option<i32>;
 
     /// Reads ranges of whole pages of the program's memory, or what there is from their starts on, and passes them on in
-    /// pieces, of each range in order. What this process has already only counts if it is still so. If there is nothing of a
+    /// pieces, of each range in order. What this process has already only counts if it is still so. If the program refuses a
     /// range, that is an error, but not for the others.
     fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 
-    /// The program's function at this address.
-    fn function(&self, at: u64) -> Result<Function>;
+    /// The program's function at this address; none if regions may not use any.
+    fn function(&self, at: u64) -> Result<Option<Function>>;
 
     /// Has the program read from this process how the kernel of message `seq` has changed its memory at `at`; false if
     /// it can't. `old` is a file that has the old bytes at that offset.

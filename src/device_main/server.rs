@@ -299,7 +299,7 @@ impl<B: Backend> Home for Server<B> {
         self.asker(&|| self.drive_only()).fetch(ranges, piece)
     }
 
-    fn function(&self, at: u64) -> Result<Function> {
+    fn function(&self, at: u64) -> Result<Option<Function>> {
         self.asker(&|| self.drive_only()).function(at)
     }
 

@@ -60,9 +60,14 @@ wire_format! {
         /// To [`super::reply::Reply::ChangedAside`]: the host has taken these changes over, except the blocks where its own
         /// old bytes differ: bit `i` of `others` stands for block `i`.
         Merged { at: u64, others: u64 } = 5,
-        /// To any of these: it does not exist, or regions may not use it.
+        /// To any of these: it does not exist, or regions may not use it. See [`Answer::NOTHING`].
         Refuse { why: Bytes<'a> } = 6,
     }
+}
+
+impl Answer<'_> {
+    /// There is nothing for regions there. The message about the region that uses the address explains that.
+    pub const NOTHING: Answer<'static> = Answer::Refuse { why: Bytes(b"") };
 }
 
 const _: () = assert!(Control::LEN <= COMMAND_MAX);

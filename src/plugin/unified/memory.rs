@@ -3,8 +3,8 @@
 //! names them by digests. The program compares these with digests of what it has now.
 
 use super::Post;
+use crate::base::Result;
 use crate::base::limits::{self, MEMORY_PIECE_MIN};
-use crate::base::{Error, Result};
 use crate::sys::node;
 use crate::wire::control::Answer;
 use crate::wire::reply::{Known, KnownPart};
@@ -19,8 +19,8 @@ const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
 /// Bytes of memory in several messages: whole blocks.
 const MESSAGES: usize = PIECE / PAGE * BLOCK;
 
-/// Sends a range that begins with a page, or what there is from its start on.
-pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<()> {
+/// Sends a range that begins with a page, or what there is from its start on; false if there is nothing.
+pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<bool> {
     let aside = post.0.piece_len();
     let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: Vec::new() };
     let (mut at, next) = (range.start, known.take()?);
@@ -34,8 +34,7 @@ pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known
             break;
         }
     }
-    // The error that follows explains the address.
-    if at == range.start { Err(Error::new("")) } else { sender.flush(false) }
+    if at == range.start { Ok(false) } else { sender.flush(false).map(|()| true) }
 }
 
 /// Divides a range into what a device knows and what it does not.

@@ -239,14 +239,13 @@ impl Unified {
         )))
     }
 
-    /// Fails if regions of a device may not use the program's memory.
-    fn check(&self, device: usize) -> Result<()> {
+    /// False if nothing lets regions use the program's memory; fails if those of this device can't.
+    fn may_use(&self, device: usize) -> Result<bool> {
         if self.mode == settings::Unified::Auto && !self.is_on() {
             // Also in libraries that were loaded since the last time.
             find_directive();
         }
-        // The error that follows explains the address.
-        if self.is_on() { self.check_access(device) } else { Err(Error::new("")) }
+        if self.is_on() { self.check_access(device).map(|()| true) } else { Ok(false) }
     }
 
     pub(super) fn ask(&self, port: usize, request: Request) {
@@ -266,37 +265,42 @@ impl Unified {
         loop {
             // If there are others, the threads that answer these devices take them next.
             let Some((port, request)) = self.requests.lock().take() else { return };
-            let answered = self.check(port).and_then(|()| match request {
+            let answered = self.may_use(port).and_then(|may_use| match request {
+                _ if !may_use => Ok(false),
                 Request::Fetch { at, len, known } => {
                     memory::send((post, port), at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].alive()?;
-                    self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
-                    post.answer(port, Answer::Taken)
+                    let is_taken = self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    if is_taken { post.answer(port, Answer::Taken).map(|()| true) } else { Ok(false) }
                 }
                 Request::Merge { seq, at, new, old } => {
                     ports[port].alive()?;
                     let others = self.merge_known(ports, (port, seq), (at, &new?), Digests(&old));
-                    post.answer(port, Answer::Merged { at, others })
+                    post.answer(port, Answer::Merged { at, others }).map(|()| true)
                 }
                 Request::Find { at } => {
                     let (name, is_exported) = functions::name_of(at)?;
-                    post.answer(port, Answer::Function { is_exported, name: Bytes(name.as_bytes()) })
+                    let name = Bytes(name.as_bytes());
+                    post.answer(port, Answer::Function { is_exported, name }).map(|()| true)
                 }
             });
-            if let Err(e) = answered {
-                let why = e.to_string();
-                // If the link is broken, the waiting threads find out.
-                let _ = post.answer(port, Answer::Refuse { why: Bytes(why.as_bytes()) });
-            }
+            // If the link is broken, the waiting threads find out.
+            let _ = match answered {
+                Ok(true) => Ok(()),
+                Ok(false) => post.answer(port, Answer::NOTHING),
+                Err(e) => post.answer(port, Answer::Refuse { why: Bytes(e.to_string().as_bytes()) }),
+            };
             self.requests.lock().are_answered[port] = false;
         }
     }
 
     /// Takes over what a kernel of a device has changed.
     pub(super) fn take_over(&self, port: usize, mut changes: Changes<'_>) -> Result<()> {
-        self.check(port)?;
+        if !self.may_use(port)? {
+            return Err(Error::new("no region may use the program's memory"));
+        }
         let mut result = Ok(());
         while let Some((at, new, old)) = changes.take()? {
             result = result.and(self.take_over_range(at, new, old));
@@ -329,8 +333,8 @@ impl Unified {
         others
     }
 
-    /// The same for a range, of which the device's process has the new bytes at `new`, and a file has the old ones. Fails
-    /// if they can't be read.
+    /// The same for a range, of which the device's process has the new bytes at `new`, and a file has the old ones. False
+    /// if this process can't read them.
     fn take_over_from(
         &self,
         ports: &Ports,
@@ -338,12 +342,12 @@ impl Unified {
         range: Range<u64>,
         new: u64,
         old: SharedFile,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         /// Bytes that are taken over before a thread that takes over another device's changes may do so.
         const STEP: usize = 64 << 20;
         /// Long enough for that thread to wake.
         const TURN: Duration = Duration::from_micros(50);
-        let process = self.processes[port].ok_or(Error::Reported)?;
+        let Some(process) = self.processes[port] else { return Ok(false) };
         // `old.pid` is not looked at: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
         let before_file = ports[port].fetched(open)?;
@@ -357,12 +361,11 @@ impl Unified {
             let merged = merge_pieces(step, new, before_file.clone());
             drop(merging);
             for merged in merged {
-                if let Err(e) = merged.ok_or(Error::Reported)? {
-                    diagnose::fail_kernel(ports, (port, seq), &e);
-                }
+                let Some(merged) = merged else { return Ok(false) };
+                merged.unwrap_or_else(|e| diagnose::fail_kernel(ports, (port, seq), &e));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

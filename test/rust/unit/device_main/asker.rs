@@ -213,11 +213,12 @@ fn ranges_that_are_asked_for_at_once_are_answered_in_turn() {
     let len = PAGE as usize;
     let behind = |n: u64| AT + n * (1 << 20);
     device.send_bulk([vec![2; len]]);
-    // More than may be under way. The program has nothing of the second one.
+    // More than may be under way. The program has nothing of the second one, and refuses the third one.
     let ranges: Vec<_> = (0..MEMORY_ASKED as u64 + 3).map(|n| (behind(n)..behind(n) + PAGE, Known(&[]))).collect();
     let answers = (0..ranges.len() as u64).map(|n| match n {
         0 => aside(behind(n), 0, len, false),
-        1 => Arrival::Refused("gone".into()),
+        1 => Arrival::Nothing,
+        2 => Arrival::Refused("gone".into()),
         n => pages(behind(n), n as u8, false),
     });
     let mut got = Vec::new();
@@ -228,7 +229,8 @@ fn ranges_that_are_asked_for_at_once_are_answered_in_turn() {
         })
     });
     assert!(result.unwrap_err().to_string().contains("gone"));
-    let expected: Vec<_> = ranges.iter().map(|(range, _)| range.start).filter(|&at| at != behind(1)).collect();
+    let is_sent = |&at: &u64| at != behind(1) && at != behind(2);
+    let expected: Vec<_> = ranges.iter().map(|(range, _)| range.start).filter(is_sent).collect();
     assert_eq!((got, device.wire.lock().messages), (expected, ranges.len()));
 }
 
@@ -255,11 +257,13 @@ fn other_answers_than_asked_for_are_errors() {
     let device = Device::new();
     let old = || SharedFile { pid: 1, descriptor: 2, nonce: 3, len: 4 };
     let offer = |answer| device.ask([answer], |asker| asker.offer_changes(7, AT, &[1], old()));
-    assert!(offer(Arrival::Taken).unwrap() && !offer(Arrival::Refused(String::new())).unwrap());
+    assert!(offer(Arrival::Taken).unwrap());
+    assert!(!offer(Arrival::Nothing).unwrap() && !offer(Arrival::Refused("lost".into())).unwrap());
     assert!(offer(merged(AT, 0)).is_err());
     let find = |answer| device.ask([answer], |asker| asker.function(AT));
     let function = Function { symbol: "f".into(), is_exported: true };
-    assert_eq!(find(Arrival::Function(function)).unwrap().symbol, "f");
+    assert_eq!(find(Arrival::Function(function)).unwrap().unwrap().symbol, "f");
+    assert!(find(Answer::NOTHING.into()).unwrap().is_none());
     assert!(find(Arrival::Refused("none".into())).unwrap_err().to_string().contains("none"));
     assert!(find(Arrival::Taken).is_err());
 }

@@ -96,7 +96,7 @@ impl Drop for Guard {
 }
 
 /// Serves faults, for ever. The calling thread is the pager.
-pub(super) fn serve(handle: impl Fn(&Fault) -> Result<u64>) {
+pub(super) fn serve(handle: impl Fn(&Fault) -> Result<Option<u64>>) {
     let _guard = Guard;
     loop {
         let count = COUNT.load(Ordering::Acquire);
@@ -108,12 +108,12 @@ pub(super) fn serve(handle: impl Fn(&Fault) -> Result<u64>) {
         while let Some(this) = unsafe { fault.as_ref() } {
             fault = this.next.load(Ordering::Relaxed);
             let state = match handle(this) {
-                Ok(result) => {
+                Ok(Some(result)) => {
                     this.result.store(result, Ordering::Relaxed);
                     RESOLVED
                 }
-                Err(why) => {
-                    super::note_refusal(&why);
+                refused => {
+                    super::note_refusal(refused.err());
                     REFUSED
                 }
             };

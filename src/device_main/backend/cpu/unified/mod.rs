@@ -38,11 +38,11 @@ use turns::Turns;
 /// Why the last fault was not resolved.
 static REFUSAL: Mutex<Option<String>, { order::LEAF }> = Mutex::new(None);
 
-fn note_refusal(why: &Error) {
-    *REFUSAL.lock() = Some(why.to_string());
+fn note_refusal(why: Option<Error>) {
+    *REFUSAL.lock() = why.map(|e| e.to_string());
 }
 
-/// Why the last fault was not resolved; empty if there was none.
+/// Why the last fault was not resolved; empty if there was none, or nothing at its address.
 pub(super) fn refusal() -> String {
     REFUSAL.lock().clone().unwrap_or_default()
 }
@@ -81,8 +81,8 @@ impl Unified {
         self.log.take(slot)
     }
 
-    fn home(&self) -> Result<&Arc<dyn Home>> {
-        self.home.get().ok_or(Error::Reported)
+    fn home(&self) -> Option<&dyn Home> {
+        self.home.get().map(Arc::as_ref)
     }
 
     /// A kernel begins on a slot: it sees what the program has written before.
@@ -106,18 +106,19 @@ impl Unified {
         });
     }
 
-    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on.
+    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on. False if the program has nothing there.
     #[cold]
-    fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<()> {
+    fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<bool> {
         let begin = clock::now();
-        let home = &**self.home()?;
+        let Some(home) = self.home() else { return Ok(false) };
         let mut held = self.pages.hold();
         let fetch = |pages: &mut Option<Pages>| match pages {
             Some(pages) => pages.fetch(home, kernel, at, forward),
             none => none.insert(Pages::new(home)?).fetch(home, kernel, at, forward),
         };
-        self.log.add_fetch(slot, begin, held.fill(fetch)?);
-        Ok(())
+        let got = held.fill(fetch)?;
+        got.into_iter().for_each(|amount| self.log.add_fetch(slot, begin, amount));
+        Ok(got.is_some())
     }
 
     /// True if a kernel that begins may wait for others.
@@ -138,8 +139,7 @@ impl Unified {
         let begin = clock::now();
         if held.is_only_one() {
             held.empty(forget);
-        } else if let Some(pages) = &mut *held.memory {
-            let home = &**self.home()?;
+        } else if let (Some(pages), Some(home)) = (&mut *held.memory, self.home()) {
             let amount = self.turns.overlap(self.pages.running(), || pages.refresh(home))?;
             self.log.add_fetch(slot, begin, amount);
         }
@@ -170,7 +170,8 @@ impl Unified {
             // All regions have failed: some of what this one would send may be the crashed one's.
             return Ok(());
         }
-        let (home, is_last) = (&**self.home()?, held.is_only_one());
+        let Some(home) = self.home() else { return Ok(()) };
+        let is_last = held.is_only_one();
         if let Some(pages) = &*held.memory {
             self.arguments.learn(launch.kernel, launch.args, |at| pages.has(at));
         }
@@ -186,19 +187,21 @@ impl Unified {
         sent.map(drop)
     }
 
-    /// Makes memory accessible, or finds the function that a kernel calls; returns its address.
-    fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<u64> {
+    /// Makes memory accessible, or finds the function that a kernel calls; returns its address. None if the program has
+    /// nothing there.
+    fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<Option<u64>> {
         if fault.access == Access::Call {
             let begin = clock::now();
-            let home = self.home()?;
+            let Some(home) = self.home() else { return Ok(None) };
             // Keeps other threads from asking.
             let _held = self.pages.hold();
-            let found = find(&home.function(fault.address)?)?;
+            let Some(function) = home.function(fault.address)? else { return Ok(None) };
+            let found = find(&function)?;
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
-            return Ok(found);
+            return Ok(Some(found));
         }
-        self.fetch(fault.slot, fault.kernel, fault.address, false)?;
-        Ok(fault.address)
+        let is_there = self.fetch(fault.slot, fault.kernel, fault.address, false)?;
+        Ok(is_there.then_some(fault.address))
     }
 }
 

@@ -68,13 +68,13 @@ impl Pages {
     }
 
     /// Fetches the page of an address that a kernel uses, and others with it, unless it is there. `forward`: only those
-    /// behind it.
-    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64, forward: bool) -> Result<Amount> {
+    /// behind it. None if the program has nothing there.
+    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64, forward: bool) -> Result<Option<Amount>> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
             // Another thread has waited for it.
             let is_there = mapping::is_mapped(&(page..page + PAGE));
-            return if is_there { Ok(Amount::default()) } else { Err(Error::new("a region has unmapped it")) };
+            return if is_there { Ok(Some(Amount::default())) } else { Err(Error::new("a region has unmapped it")) };
         }
         let early = if self.source.is_near() { Amount::default() } else { self.fetch_together(home, kernel, page)? };
         let (mut range, before) = self.ahead.around(page, self.source.is_near());
@@ -93,10 +93,13 @@ impl Pages {
             _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written, is_other)?,
             other => other?,
         };
+        if got.range.is_empty() {
+            return Ok(None);
+        }
         self.ahead.note(page, got);
         amount.fetched += early.fetched;
         amount.unchanged += early.unchanged;
-        Ok(amount)
+        Ok(Some(amount))
     }
 
     /// What the store has around a page as the program has it, but is not mapped.
@@ -140,7 +143,7 @@ impl Pages {
         Ok(amount)
     }
 
-    /// Fetches what the program has from the start of a range on.
+    /// Fetches what the program has from the start of a range on, if anything.
     fn fetch_range(
         &mut self,
         home: &dyn Home,
@@ -151,6 +154,9 @@ impl Pages {
         let mut own = if is_written { self.streamed.prepare(&range) } else { None };
         let (Before { range: got, is_other }, amount) =
             self.receive(home, &range, own.as_mut().map(|own| own.as_mut_slice(&range)), is_other)?;
+        if got.is_empty() {
+            return Ok((Before { range: got, is_other }, amount));
+        }
         if !own.is_some_and(|own| self.streamed.place(own, &got)) {
             self.fetched.map(&got).map_err(|e| {
                 let Range { start, end } = got;

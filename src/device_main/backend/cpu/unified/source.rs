@@ -51,9 +51,9 @@ impl Source {
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
         if let Some(process) = self.readable(home) {
-            match self.read_process(process, range.clone(), to.as_deref_mut(), piece) {
-                Err(Error::Reported) => self.process = None,
-                result => return result,
+            match self.read_process(process, range.clone(), to.as_deref_mut(), piece)? {
+                Some(end) => return Ok(end),
+                None => self.process = None,
             }
         }
         let mut end = range.start;
@@ -70,7 +70,7 @@ impl Source {
             }
             piece(got)
         })?;
-        self.is_allowed = true;
+        self.is_allowed |= end > range.start;
         Ok(end)
     }
 
@@ -115,14 +115,14 @@ impl Source {
         (end > range.start).then_some(end)
     }
 
-    /// The same from the process. [`Error::Reported`] if the system does not allow it.
+    /// The same from the process; none if the system does not allow it.
     fn read_process(
         &mut self,
         process: i32,
         range: Range<u64>,
         mut to: Option<&mut [u8]>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let mut at = range.start;
         while at < range.end {
             let wanted = PIECE.min((range.end - at) as usize);
@@ -139,13 +139,11 @@ impl Source {
                     at += whole as u64;
                 }
                 _ if at > range.start => break,
-                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => {
-                    return Err(Error::new(""));
-                }
-                _ => return Err(Error::Reported),
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) => break,
+                _ => return Ok(None),
             }
         }
-        Ok(at)
+        Ok(Some(at))
     }
 }
 

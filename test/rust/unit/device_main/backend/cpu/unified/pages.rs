@@ -86,13 +86,10 @@ impl Program {
         let len = end - at;
         assert!(at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0, "{at:#x}, {len:#x}");
         self.fetched.lock().push(at..at + len);
-        let first = at.checked_sub(self.base).ok_or_else(|| Error::new("nothing"))? / PAGE;
+        let Some(first) = at.checked_sub(self.base).map(|at| at / PAGE) else { return Ok(()) };
         let pages = self.pages.lock();
         let there: Vec<u8> =
             (first..first + len / PAGE).map_while(|n| pages.get(n as usize).copied().flatten()).flatten().collect();
-        if there.is_empty() {
-            return Err(Error::new("nothing"));
-        }
         let mut is_same = vec![false; there.len() / PAGE as usize];
         while let Some((part, len, digest)) = known.take()? {
             self.known.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +125,7 @@ impl Home for Program {
         sent.fold(Ok(()), Result::and)
     }
 
-    fn function(&self, _: u64) -> Result<Function> {
+    fn function(&self, _: u64) -> Result<Option<Function>> {
         unreachable!("no page is a function")
     }
 
@@ -194,7 +191,7 @@ impl<'a> Device<'a> {
     }
 
     fn touch(&mut self, at: u64) -> Result<()> {
-        self.pages.fetch(self.program, self.kernel, at, false).map(drop)
+        self.pages.fetch(self.program, self.kernel, at, false)?.map(drop).ok_or_else(|| Error::new("nothing"))
     }
 
     fn read(&mut self, at: u64) -> u8 {
@@ -653,7 +650,7 @@ fn a_program_that_sends_other_memory_is_refused() {
             let same = if self.0 == SAME { PAGE } else { 0 };
             piece(Piece { at: at.wrapping_add(self.0 & !SAME), same, bytes })
         }
-        fn function(&self, _: u64) -> Result<Function> {
+        fn function(&self, _: u64) -> Result<Option<Function>> {
             unreachable!("no page is a function")
         }
         fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
