@@ -12,7 +12,8 @@ pub enum Error {
     /// A message that the user has not seen yet: what failed, where, why, what to do.
     #[error("{0}")]
     Text(String),
-    /// A consequence of something that was reported already, for example that a device is lost.
+    /// A consequence of something that was reported already, for example that a device is lost. "No" and "not here" are
+    /// results, not this.
     #[error("failed before")]
     Reported,
     /// The other end closed a socket, or this process closed the link because it is about to exit.

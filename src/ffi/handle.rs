@@ -17,10 +17,17 @@ impl<T> Handle<T> {
         Arc::into_raw(share).cast_mut().cast()
     }
 
+    /// The same with a place for the pointer; borrows the share.
+    #[inline]
+    pub(super) fn give(share: Arc<T>, raw: &mut *mut c_void) -> Handle<T> {
+        *raw = Arc::as_ptr(&share).cast_mut().cast();
+        Handle(ManuallyDrop::new(share))
+    }
+
     /// Borrows what C's pointer stands for, unless it is null.
     ///
     /// # Safety
-    /// `raw` is null, or a pointer that [`Handle::<T>::into_raw`] returned for the same `T`. C's share
+    /// `raw` is null, or a pointer that a `Handle` gave to C for the same `T`. C's share
     /// is not taken while the handle is in use, or what it stands for stays in memory.
     #[inline]
     pub(super) unsafe fn borrow(raw: *mut c_void) -> Option<Handle<T>> {

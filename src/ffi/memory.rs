@@ -212,15 +212,18 @@ pub unsafe extern "C" fn __tgt_rtl_data_exchange_async(
     size: i64,
     info: *mut AsyncInfo,
 ) -> i32 {
-    on_device("data_exchange", source, |device| {
-        let other = plugin()?.device(destination)?;
+    guard("data_exchange", FAIL, || {
+        let plugin = plugin()?;
+        let (device, other) = (plugin.device(source)?, plugin.device(destination)?);
         let size = to_bytes(size, device)?;
         debug!("{size} bytes from device {source} {from:p} to device {destination} {to:p}");
         if size == 0 {
-            return Ok(());
+            return Ok(SUCCESS);
         }
         // SAFETY: the caller's promise.
         let queue = unsafe { queue_of(device, info)? };
-        plugin()?.exchange((device, from as u64), (other, to as u64), size, &queue)
+        let is_begun = plugin.exchange((device, from as u64), (other, to as u64), size, &queue)?;
+        // After a failure libomptarget copies through this process.
+        Ok(if is_begun { SUCCESS } else { FAIL })
     })
 }

@@ -26,11 +26,9 @@ pub(super) unsafe fn slot_of<'a>(info: *mut AsyncInfo) -> Result<&'a mut *mut c_
 pub(super) unsafe fn queue_of(device: &Device, info: *mut AsyncInfo) -> Result<Handle<Queue>> {
     // SAFETY: the caller's promise.
     let slot = unsafe { slot_of(info)? };
-    if slot.is_null() {
-        *slot = Handle::into_raw(device.queues.queue());
-    }
-    // SAFETY: this function filled it, now or in an earlier call.
-    let queue: Handle<Queue> = unsafe { Handle::borrow(*slot) }.ok_or(Error::Reported)?;
+    // SAFETY: this function filled it, if it is not null.
+    let known = unsafe { Handle::<Queue>::borrow(*slot) };
+    let queue = known.unwrap_or_else(|| Handle::give(device.queues.queue(), slot));
     if queue.port() != device.number {
         let (owner, number) = (queue.port(), device.number);
         return Err(Error::new(format!("the async info belongs to device {owner}, not {number}")));

@@ -339,7 +339,7 @@ impl Connection {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
             if ending::has_begun() {
                 // `guard` holds the call, not this function: its callers have locks, which the ending thread may need.
-                return Error::Reported;
+                return Error::Closed;
             }
             // A failure now would make libomptarget abort the process, which would lose its status.
             std::thread::sleep(GRACE);

@@ -168,8 +168,8 @@ impl Images {
             batch.push(Command::Entry { image: id, size: e.size, flags: e.flags, name: bytes });
         }
         self.queues.ask(queue, Command::Load { image: id }, &mut [0; 8])?;
-        let mut last = Error::Reported;
-        for _ in 0..MOVES {
+        let mut moves = 1..MOVES;
+        loop {
             let symbols = self.symbols(queue, id, entries)?;
             let globals = symbols.values().filter(|symbol| symbol.size > 0);
             let ranges = pages(globals.map(|global| global.value..global.value.saturating_add(global.size)).collect());
@@ -177,18 +177,21 @@ impl Images {
                 let reserved = Reservation::at(range.start, range.end - range.start);
                 reserved.map_err(|e| e.context(format_args!("{:#x} to {:#x}", range.start, range.end)))
             };
-            match ranges.iter().map(reserve).collect::<Result<_>>() {
+            let e = match ranges.iter().map(reserve).collect::<Result<_>>() {
                 Ok(_reserved) => {
                     ranges.iter().for_each(|range| self.addresses.add_image(self.queues.number, range.clone()));
                     return Ok(Loaded { id, base: 0, symbols, ranges, _reserved });
                 }
-                Err(e) => last = e,
+                Err(e) => e,
+            };
+            debug!("{name} has globals where the program or another device has something ({e})");
+            if moves.next().is_none() {
+                let what = format_args!("{name} has an image's globals only at addresses that are in use in this job");
+                return Err(e.context(what));
             }
-            debug!("{name} has globals where the program or another device has something ({last})");
             self.avoid(queue)?;
             self.queues.ask(queue, Command::Move { image: id }, &mut [0; 8])?;
         }
-        Err(last.context(format_args!("{name} has an image's globals only at addresses that are in use in this job")))
     }
 
     /// Has an accelerator's device keep the addresses free that the program and other devices have now.

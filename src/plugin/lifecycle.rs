@@ -103,7 +103,7 @@ fn first_use() -> Result<&'static Plugin> {
         Choice::OnUse(devices, settings) => spawned(*devices, settings),
         // Of several threads one reports it.
         Choice::Refused(_, why) => SPAWNED.get_or_init(|| refuse(why)),
-        Choice::Stock => return Err(Error::Reported),
+        Choice::Stock => return Err(Error::new("this process has no MPI devices")),
     };
     if !ending::has_begun() {
         CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
@@ -115,7 +115,7 @@ fn first_use() -> Result<&'static Plugin> {
         check_open()?;
         if ending::is_over() {
             // A thread that has locks: what it would send now, devices that shut down might never answer.
-            return Err(Error::Reported);
+            return Err(Error::Closed);
         }
     }
     Ok(plugin)

@@ -151,17 +151,17 @@ impl Plugin {
     }
 
     /// Copies between devices as a part of a queue of the source, or between what was allocated for them of the program's
-    /// memory.
+    /// memory. See [`Memory::exchange`](transfer::Memory::exchange).
     pub(crate) fn exchange(
         &self,
         from: (&Device, u64),
         to: (&Device, u64),
         len: u64,
         queue: &Arc<Queue>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if self.is_host_memory(from.1, len) && self.is_host_memory(to.1, len) {
             // SAFETY: both are allocated. That the program does not free them meanwhile is its part.
-            return unsafe { self.copy_here(queue, to.1 as *mut u8, from.1 as *const u8, len) };
+            return unsafe { self.copy_here(queue, to.1 as *mut u8, from.1 as *const u8, len) }.map(|()| true);
         }
         from.0.memory.exchange(queue, from.1, &to.0.memory, to.1, len)
     }
@@ -169,13 +169,19 @@ impl Plugin {
     /// Copies between devices; `queue` may be a queue of either.
     fn copy(&self, from: (&Device, u64), to: (&Device, u64), size: u64, queue: &Arc<Queue>) -> Result<()> {
         let ((source, from), (target, to)) = (from, to);
+        let exchange = |queue| match source.memory.exchange(queue, from, &target.memory, to, size)? {
+            true => Ok(()),
+            false => Err(Error::new(format!(
+                "can't copy {size} bytes from {from:#x} to {to:#x}: one of these is not within the memory of the devices"
+            ))),
+        };
         if queue.port() == source.number {
-            return source.memory.exchange(queue, from, &target.memory, to, size);
+            return exchange(queue);
         }
         // The queue is the receiver's: its earlier operations must be complete first.
         target.queues.complete(queue)?;
         let own = source.queues.queue();
-        let started = source.memory.exchange(&own, from, &target.memory, to, size);
+        let started = exchange(&own);
         source.queues.synchronize(own).and(started)
     }
 

@@ -453,25 +453,22 @@ fn obtain_arenas(
         let len = arenas[n].end - arenas[n].start;
         let queues = Queues::new(engine.clone(), n);
         let queue = queues.queue();
-        let mut last = Error::Reported;
-        let found = (0..TRIES).find_map(|_| {
+        let mut tries = 1..TRIES;
+        arenas[n] = loop {
             // The last ones if a message does not hold all: the program checks what it gets.
             let from = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
             let (encoded, mut answer) = (Ranges::encode(&taken[from..]), [0; Obtained::LEN]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };
-            if let Err(e) = queues.ask(&queue, command, &mut answer) {
-                return Some(Err(e));
-            }
+            queues.ask(&queue, command, &mut answer)?;
             let Obtained { arena: range, target, description, large } = Obtained::decode(&answer);
             executors[n] = Executor { target, description, large };
             taken.push(range.clone());
-            addresses
-                .add_arena(n, range.clone())
-                .map(|()| Ok(range.clone()))
-                .map_err(|e| last = clash(engine, addresses, n, &range, e))
-                .ok()
-        });
-        arenas[n] = found.unwrap_or(Err(last))?;
+            match addresses.add_arena(n, range.clone()) {
+                Ok(()) => break range,
+                Err(e) if tries.next().is_none() => return Err(clash(engine, addresses, n, &range, e)),
+                Err(_) => {}
+            }
+        };
     }
     Ok(())
 }

@@ -344,8 +344,9 @@ impl Memory {
         }
     }
 
-    /// Copies to another device or within this one, as a part of `queue`.
-    pub(crate) fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Memory, to: u64, size: u64) -> Result<()> {
+    /// Copies to another device or within this one, as a part of `queue`. False if only the devices can tell whether both
+    /// addresses are valid.
+    pub(crate) fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Memory, to: u64, size: u64) -> Result<bool> {
         self.queues.check_alive()?;
         other.queues.check_alive()?;
         for (memory, at) in [(self, from), (other, to)] {
@@ -355,7 +356,7 @@ impl Memory {
                     // A kernel's own heap: libomptarget then copies through the host,
                     // which finds out whether the address is valid.
                     debug!("{at:#x} is not within the memory of {name}: no direct copy");
-                    return Err(Error::Reported);
+                    return Ok(false);
                 }
                 return Err(Error::new(format!("can't copy {size} bytes at {at:#x}: not within the memory of {name}")));
             }
@@ -366,21 +367,22 @@ impl Memory {
             let mut open = self.queues.open(queue)?;
             engine.push(queue, &mut open, Command::Copy { to, from, len: size })?;
             open.note(engine.tracing(), at, What::Exchange(size));
-            return Ok(());
+            return Ok(true);
         }
         if let (Some(target), Some(source)) = (other.direct(queue, to, size)?, self.direct(queue, from, size)?) {
             // SAFETY: both are mapped here for as long as the process lives.
             unsafe { target.copy_from(source, size as usize) };
-            return Ok(());
+            return Ok(true);
         }
         let is_buffered = self.is_buffered(from, size) || other.is_buffered(to, size);
         let piece = if is_buffered { staged_piece(size) } else { size };
         if size <= piece {
-            return self.send_to(queue, from, other, to, size);
+            return self.send_to(queue, from, other, to, size).map(|()| true);
         }
         (0..size)
             .step_by(piece as usize)
             .try_for_each(|done| self.send_to(queue, from + done, other, to + done, (size - done).min(piece)))
+            .map(|()| true)
     }
 
     /// A bulk transfer to another device, as a part of `queue`.

@@ -940,7 +940,7 @@ impl<'a> Program<'a> {
         self.buffers[to.0].is_far = self.device(line).number != other.number;
         let queue = self.queue(line);
         let (from, to) = (self.buffers[from.0].at + from.1 as u64, self.buffers[to.0].at + to.1 as u64);
-        self.device(line).memory.exchange(&queue, from, &other.memory, to, len as u64)
+        self.device(line).memory.exchange(&queue, from, &other.memory, to, len as u64).map(|is_begun| assert!(is_begun))
     }
 
     fn synchronize(&mut self, line: usize) -> Result<()> {

@@ -66,9 +66,9 @@ impl Arena {
         };
         let mut earlier: Vec<(u64, Range<u64>)> =
             self.block.take().map(|block| (block, self.range.clone())).into_iter().collect();
-        let (mut obtained, mut is_freed) = (Err(Error::Reported), false);
-        for _ in 0..TRIES {
-            obtained = allocate(runtime, len, wish.exact || !earlier.is_empty());
+        let (mut tries, mut is_freed) = (1..TRIES, false);
+        let obtained = loop {
+            let mut obtained = allocate(runtime, len, wish.exact || !earlier.is_empty());
             if obtained.is_err() && !earlier.is_empty() {
                 if wish.exact || !std::mem::replace(&mut is_freed, true) {
                     earlier.iter().for_each(|(block, _)| runtime.free(*block));
@@ -76,15 +76,15 @@ impl Arena {
                 }
                 obtained = allocate(runtime, len, wish.exact);
             }
-            let Ok((block, range)) = &obtained else { break };
-            if !wish.taken.iter().any(|taken| taken.start < range.end && range.start < taken.end) {
-                break;
+            let Ok((block, range)) = &obtained else { break obtained };
+            let is_taken = wish.taken.iter().any(|taken| taken.start < range.end && range.start < taken.end);
+            if !is_taken || tries.next().is_none() {
+                break obtained;
             }
             len = range.end - range.start;
             earlier.push((*block, range.clone()));
-        }
-        let kept = obtained.as_ref().ok().map(|(block, _)| *block);
-        earlier.into_iter().filter(|(block, _)| Some(*block) != kept).for_each(|(block, _)| runtime.free(block));
+        };
+        earlier.into_iter().for_each(|(block, _)| runtime.free(block));
         let (block, range) = obtained?;
         *self = Arena { block: Some(block), range };
         Ok(())

@@ -517,9 +517,9 @@ fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
         // From LLVM 18 on its name has the minor version, too.
         let name = |release| format!("libomptarget.so.{release}{}", if release < 18 { "" } else { ".1" });
-        let mut found = RELEASES.rev().map(|release| open_release(release, &name(release), None));
-        let first = found.next().unwrap_or(Err(Error::Reported));
-        return first.or_else(|e| found.find_map(Result::ok).ok_or(e));
+        let find = |release| open_release(release, &name(release), None);
+        let mut earlier = RELEASES.rev().skip(1);
+        return find(*RELEASES.end()).or_else(|e| earlier.find_map(|release| find(release).ok()).ok_or(e));
     };
     let release = name.strip_prefix("libomptarget.so.").and_then(|version| version.split('.').next()?.parse().ok());
     let Some(release) = release.filter(|release| RELEASES.contains(release)) else {

@@ -18,3 +18,13 @@ fn c_has_one_share_until_it_is_taken() {
         assert_eq!(Arc::strong_count(&value), 1);
     }
 }
+
+#[test]
+fn what_c_is_given_is_borrowed() {
+    let (value, mut raw) = (Arc::new(7), null_mut());
+    assert_eq!(**Handle::give(value.clone(), &mut raw), 7);
+    assert_eq!(Arc::strong_count(&value), 2);
+    // SAFETY: the pointer has no copy.
+    drop(unsafe { Handle::<i32>::take(&mut raw) });
+    assert_eq!(Arc::strong_count(&value), 1);
+}
