@@ -96,12 +96,12 @@ struct Options {
 
 /// To call before any library's constructor runs, which may start a thread (UCX's does): restores what the device has
 /// changed to be executed in its window.
-pub fn settle<'a>(arguments: impl Iterator<Item = &'a [u8]>) {
-    let mut arguments = arguments.skip(1);
-    let is_supervised = arguments.next().is_some_and(|first| first.starts_with(b"--supervised="));
-    let limit = arguments.next().and_then(|second| second.strip_prefix(b"--stack-limit="));
-    let limit = limit.and_then(|limit| std::str::from_utf8(limit).ok()?.parse().ok());
-    if let Some(limit) = limit.filter(|_| is_supervised) {
+pub fn settle() {
+    // `std::env::args` is empty so early. The dynamic loader, which has executed this program then, comes first here.
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let mut arguments = command.split(|byte| *byte == 0).skip_while(|first| !first.starts_with(b"--supervised="));
+    let limit = arguments.nth(1).and_then(|second| second.strip_prefix(b"--stack-limit="));
+    if let Some(limit) = limit.and_then(|limit| std::str::from_utf8(limit).ok()?.parse().ok()) {
         layout::settle(limit);
     }
 }

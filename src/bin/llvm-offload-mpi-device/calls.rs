@@ -512,11 +512,7 @@ static ISOC23_FSCANF: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds the system's functions before any library's constructor runs. Later a thread could hold the dynamic loader's lock
 /// for ever: in a constructor that crashes.
-#[used]
-#[unsafe(link_section = ".preinit_array")]
-static FIND: extern "C" fn() = find;
-
-extern "C" fn find() {
+pub fn find() {
     unsafe extern "C" {
         fn fprintf();
         fn __fprintf_chk();

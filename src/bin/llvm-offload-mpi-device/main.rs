@@ -12,6 +12,17 @@ fn main() -> std::process::ExitCode {
     omptarget_mpi::device_main::main(&workers::entry::WORKERS)
 }
 
+ctor::declarative::ctor! {
+    /// Runs before any library's constructor.
+    // SAFETY: it needs nothing that constructors prepare, nor what the standard library prepares for `main`.
+    #[ctor(unsafe, link_section = ".preinit_array")]
+    fn prepare() {
+        #[cfg(all(target_arch = "x86_64", not(sanitized)))]
+        calls::find();
+        omptarget_mpi::device_main::settle();
+    }
+}
+
 // The dynamic loader prefers these to the system's functions for all libraries of this process, also
 // for images. They are not in the library, because programs load that too.
 
@@ -64,18 +75,4 @@ extern "C" fn omp_is_initial_device() -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn omp_is_initial_device_() -> c_int {
     0
-}
-
-#[used]
-#[unsafe(link_section = ".preinit_array")]
-static SETTLE: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = settle;
-
-/// # Safety
-/// The arguments are those of the process.
-unsafe extern "C" fn settle(count: i32, arguments: *const *const std::ffi::c_char) {
-    let argument = |n| {
-        // SAFETY: the caller passes the process's arguments: `count` C strings that are never freed.
-        unsafe { std::ffi::CStr::from_ptr(*arguments.add(n)) }.to_bytes()
-    };
-    omptarget_mpi::device_main::settle((0..count as usize).map(argument));
 }
