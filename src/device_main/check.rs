@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! `--check` and `--accelerators`: report to the launcher what this host has.
 
-use super::backend::cpu::image;
 use super::backend::offload::{drivers, visible};
+use super::library::find_library;
 use crate::job::hosts;
 use crate::sys::node;
 use crate::wire::check::{ACCELERATOR, ACCELERATORS, LIBRARY, MARK, NODE, VERSION};
@@ -20,7 +20,7 @@ pub(super) fn run(version: &str, libraries: &[String]) {
     let libraries: BTreeMap<String, PathBuf> =
         libraries.iter().filter_map(|l| l.split_once('=').map(|(n, p)| (n.to_string(), p.into()))).collect();
     for (name, path) in &libraries {
-        if !image::find_library(name, &libraries, 0) {
+        if !find_library(name, &libraries, 0) {
             println!("{MARK}{LIBRARY} {name} can't be loaded (the program has {})", path.display());
         }
     }

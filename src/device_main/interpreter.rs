@@ -3,13 +3,13 @@
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
-use super::backend::offload::said;
 use super::backend::{Backend, Entry, Launch, Wish};
 use super::output;
 use super::parts::Parts;
 use super::pending_image::PendingImage;
 use super::pool::Me;
 use super::runner::Runner;
+use super::said;
 use super::schedule::{Item as _, Schedule};
 use super::transfer::{self, Transfer};
 use super::work::Work;

@@ -13,9 +13,9 @@
 //! The host acknowledges what it has written. The amount of unacknowledged output is bounded, except in a process that
 //! repeats another one's work: there an acknowledgement may have to wait for an answer, which waits for the output.
 
-use super::backend::cpu::crash;
-use super::backend::offload::said;
+use super::backend::crash;
 use super::host::Host;
+use super::said;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! How a device process exits.
 
-use super::backend::cpu::crash;
+use super::backend::crash;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// Has this process killed when its parent exits, for whatever reason.

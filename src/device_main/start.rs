@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Starts a device: the supervisor, MPI, this process's share of the node, and the server.
 
-use super::backend::Backend;
-use super::backend::cpu::{Cpu, crash};
+use super::backend::cpu::Cpu;
 use super::backend::offload::visible::{self, Narrowed};
 use super::backend::offload::{Direct, Offload, Seat, own_plugins};
+use super::backend::{Backend, crash};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;

@@ -6,9 +6,11 @@
 //! or may not be able to access that memory itself.
 
 pub mod cpu;
+pub(crate) mod crash;
 pub(crate) mod offload;
 #[cfg(test)]
 pub(crate) mod shadow;
+mod stack;
 
 use super::buffer::Buffer;
 use super::crash_board::IMAGE_CODE;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What the executable's replacements of the C library's functions do with memory of the program.
 
-use super::crash;
 use super::unified;
 use crate::base::log;
+use crate::device_main::backend::crash;
 use crate::sys::node;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

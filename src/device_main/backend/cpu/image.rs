@@ -2,24 +2,21 @@
 //! Loads device images from sealed files in memory, by the dynamic loader.
 
 use crate::base::{Error, Result, elf};
+use crate::device_main::library::{FLAGS, find_library, keep};
 use crate::device_main::pending_image::PendingImage;
 use crate::sys::{mapping, node, node::memfd};
 use crate::wire::command::libraries;
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+use libloading::os::unix::{Library, RTLD_LAZY};
 use memmap2::Mmap;
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{CString, OsStr, c_void};
+use std::ffi::{CString, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// As LLVM's host plugin loads images: undefined functions do no harm unless they are called, and
-/// images see each other's symbols as their host parts do.
-const FLAGS: i32 = RTLD_LAZY | RTLD_GLOBAL;
 
 /// Reserved before an image is moved: this many bytes and this many holes, doubled with each move.
 const FIRST_SKIP: usize = 64 << 20;
@@ -184,12 +181,6 @@ fn find_runtime(name: &str, hints: &BTreeMap<String, PathBuf>) {
     let _ = load_from_program(name, hints) || find_library(name, hints, 0);
 }
 
-/// Loads a library that is never unloaded, as later images may need it too; false if that fails.
-fn keep(library: &OsStr, flags: i32) -> bool {
-    // SAFETY: as in `open`.
-    unsafe { Library::open(Some(library), flags) }.map(std::mem::forget).is_ok()
-}
-
 /// A file in memory with these contents.
 fn copy(bytes: &[u8]) -> Result<File> {
     let copy = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
@@ -234,19 +225,6 @@ fn open(file: &File, flags: i32) -> Result<Library> {
         let text = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
         Error::new(text.to_string())
     })
-}
-
-/// Loads a library for good; if need be from where the host process has it, after what it needs itself.
-pub(crate) fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
-    if keep(name.as_ref(), FLAGS) {
-        return true;
-    }
-    let Some(path) = hints.get(name).filter(|_| depth < 16) else { return false };
-    let needed = elf::map(path).ok().and_then(|file| elf::needed_libraries(&file).ok());
-    for dependency in needed.iter().flatten() {
-        find_library(dependency, hints, depth + 1);
-    }
-    keep(path.as_ref(), FLAGS)
 }
 
 fn load_address(library: &Library) -> Result<u64> {

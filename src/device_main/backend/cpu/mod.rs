@@ -2,18 +2,16 @@
 //! The processor's own cores: this process loads images and runs their kernels.
 
 pub mod calls;
-pub(crate) mod crash;
 pub(crate) mod image;
 pub(crate) mod kernels;
 mod memory;
 pub mod number;
 pub mod registration;
-mod stack;
 pub mod threads;
-mod thunks;
-mod unified;
+pub(super) mod thunks;
+pub(super) mod unified;
 
-use super::{Backend, Exchange, Fault, Launch, Target};
+use super::{Backend, Exchange, Fault, Launch, Target, crash};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, name};
 use crate::device_main::crash_board::CrashBoard;

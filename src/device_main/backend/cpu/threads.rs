@@ -6,7 +6,7 @@
 //! start before there can be kernels are not changed.
 
 use super::registration::next;
-use super::{crash, stack};
+use crate::device_main::backend::{crash, stack};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 

@@ -12,18 +12,19 @@ mod direct;
 pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
-pub(crate) mod said;
 pub(crate) mod visible;
 
-use super::cpu::{crash, image};
-use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Fault, Launch, Wish};
+use super::cpu::image;
+use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Fault, Launch, Wish, crash};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::target::{Target, is_bitcode};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
+use crate::device_main::library::find_library;
 use crate::device_main::pending_image::PendingImage;
+use crate::device_main::said;
 use crate::job::topology::Turn;
 use crate::sys::{mapping, node};
 use crate::wire::command::{Shape, SharedFile, libraries};
@@ -306,7 +307,7 @@ impl Backend for Offload {
             // The plugin loads such an image into this process, and finds only libraries that are there already.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
-                if !image::find_library(&name, &hints, 0) {
+                if !find_library(&name, &hints, 0) {
                     let host = node::host_name();
                     return Err(Error::new(format!(
                         "the image needs {name}, which host {host} lacks: install it there"

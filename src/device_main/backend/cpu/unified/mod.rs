@@ -28,7 +28,7 @@ use crate::sys::layout;
 use crate::wire::record::Kind;
 use arguments::Arguments;
 use faults::Fault;
-pub(super) use faults::{Access, is_of_program, resolve};
+pub(in super::super) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
 use record::Log;
 use running::{Held, Running};
@@ -43,7 +43,7 @@ fn note_refusal(why: Option<Error>) {
 }
 
 /// Why the last fault was not resolved; empty if there was none, or nothing at its address.
-pub(super) fn refusal() -> String {
+pub(in super::super) fn refusal() -> String {
     REFUSAL.lock().clone().unwrap_or_default()
 }
 

@@ -6,12 +6,11 @@
 //! A handler only notes the fault and parks its thread forever; everything else happens on a healthy
 //! thread. The supervisor reports what no handler sees.
 
-use super::stack;
-use super::thunks::{Called, THUNKS};
-use super::unified::{self, Access};
+use super::cpu::thunks::{Called, THUNKS};
+use super::cpu::unified::{self, Access};
+use super::{Fault, stack};
 use crate::base::limits::THREADS;
 use crate::base::{clock, name};
-use crate::device_main::backend::Fault;
 use crate::device_main::crash_board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
 use crate::device_main::host_exit;
 use crate::sys::node;

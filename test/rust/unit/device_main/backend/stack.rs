@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Unit tests of `src/device_main/backend/cpu/stack.rs`.
+//! Unit tests of `src/device_main/backend/stack.rs`.
 
 use super::*;
 

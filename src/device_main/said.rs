@@ -55,5 +55,5 @@ pub(crate) fn errors_in(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../../../test/rust/unit/device_main/backend/offload/said.rs"]
+#[path = "../../test/rust/unit/device_main/said.rs"]
 mod tests;

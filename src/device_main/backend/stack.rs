@@ -91,5 +91,5 @@ impl Drop for Alternate {
 }
 
 #[cfg(test)]
-#[path = "../../../../test/rust/unit/device_main/backend/cpu/stack.rs"]
+#[path = "../../../test/rust/unit/device_main/backend/stack.rs"]
 mod tests;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Unit tests of `src/device_main/backend/offload/said.rs`.
+//! Unit tests of `src/device_main/said.rs`.
 
 use super::*;
 
