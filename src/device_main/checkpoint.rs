@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Snapshots: sleeping copies of an idle device process, from which its rank can replace it.
 
-use super::backend::Backend;
+use super::backend::{Backend, crash};
 use super::parts::Parts;
 use super::pool::Me;
 use super::process::quit;
@@ -57,8 +57,8 @@ pub(super) fn take<B: Backend>(parts: &Parts<B>, checkpoint: &dyn Checkpoint, me
     }
     *me = pool.start_anew();
     host.link().doorbells().start_anew();
-    backend.start_anew();
-    backend.begin_thread(me.slot);
+    crash::start_anew();
+    crash::use_slot(me.slot);
     host.require(output.start_anew());
     true
 }

@@ -25,6 +25,8 @@ pub(crate) enum Completion {
     Finish(Moving, Buffer),
     /// Write the bytes to this address.
     Write(Moving, u64, Buffer),
+    /// Leave that to the message's executor.
+    Collect(Moving, u64, Buffer),
     /// The same once it is the message's turn.
     Early(Arc<Early>, Buffer),
     /// Forward the part of an image with this index, which has arrived.

@@ -1,63 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Executes the messages of queues, command by command.
+//! Has the messages of queues executed: their order, what may take long or crash as a part of them, and their replies.
+//! What a command does is up to the device's [`Execute`].
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
-use super::backend::{Backend, Entry, Launch, Wish};
+use super::backend::{Backend, crash};
+use super::host::park;
 use super::output;
 use super::parts::Parts;
-use super::pending_image::PendingImage;
 use super::pool::Me;
-use super::runner::Runner;
 use super::said;
 use super::schedule::{Item as _, Schedule};
-use super::transfer::{self, Transfer};
-use super::work::Work;
-use crate::base::limits::{OUTPUT_BEFORE_REPLY, STAGED_AHEAD};
+use super::work::{Running, Work};
+use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
-use crate::base::{Error, Result};
-use crate::wire::command::{Args, Command, Operations, Ranges};
-use crate::wire::{Bytes, MESSAGE_MAX, reply};
+use crate::base::{Result, clock};
+use crate::wire::record::Kind;
+use crate::wire::reply;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-/// Up to this number, arguments of kernels are copied without a heap allocation.
-const FEW_ARGS: usize = 16;
-
 /// All messages of queues that were received and not answered.
-pub(super) struct Interpreter<B> {
-    parts: Arc<Parts<B>>,
-    schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
-    runner: Runner<B>,
+pub(crate) struct Interpreter<B> {
+    pub(super) parts: Arc<Parts<B>>,
+    pub(super) schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
+    /// The messages whose kernels run.
+    running: Running,
+    /// How long a kernel may run, if that is limited.
+    kernel_time: Option<Duration>,
+    /// After a fault, nothing is executed any more.
+    lost: AtomicBool,
     /// After a fault another process takes this one's place.
     is_replaced: bool,
 }
 
 /// The outcome of one command of a message.
-enum Step {
+pub(crate) enum Step {
     Next(Box<Work>),
     End(Box<Work>),
     /// The message continues later, elsewhere.
     Away,
 }
 
-/// Copies a kernel's arguments out of its message.
-#[inline]
-fn copied<'a>(args: Args<'_>, few: &'a mut [u64; FEW_ARGS], many: &'a mut Vec<u64>) -> &'a [u64] {
-    let n = args.iter().len();
-    if n <= FEW_ARGS {
-        few.iter_mut().zip(args.iter()).for_each(|(to, from)| *to = from);
-        return &few[..n];
-    }
-    many.extend(args.iter());
-    many
+/// Executes the commands of messages on what the device has for that.
+pub(crate) trait Execute: Backend + Sized {
+    /// Kernels run on roots of libomp where one is idle.
+    const KEEPS_ROOTS: bool;
+
+    /// Executes the next command. If it fails, the message fails: later commands are skipped except for transfers,
+    /// since the other side waits for them. Errors end the device: the host is not correct, or there is no room for an
+    /// image that other devices may wait for.
+    fn step(interpreter: &Interpreter<Self>, me: &mut Me, work: Box<Work>) -> Result<Step>;
+
+    /// A message has begun to wait for its turn in this queue.
+    fn look_ahead(interpreter: &Interpreter<Self>, queue: u32);
+
+    /// Takes the message that the calling thread should execute at once, if there is one among those that are ready.
+    fn keep_next(me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>>;
 }
 
-impl<B: Backend> Interpreter<B> {
-    pub fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>, is_replaced: bool) -> Interpreter<B> {
-        let runner = Runner::new(parts.clone(), kernel_time);
-        Interpreter { parts, schedule: Mutex::default(), runner, is_replaced }
+impl<B: Execute> Interpreter<B> {
+    pub(super) fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>, is_replaced: bool) -> Interpreter<B> {
+        let (schedule, running, lost) = Default::default();
+        Interpreter { parts, schedule, running, kernel_time, lost, is_replaced }
     }
 
     /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
@@ -66,7 +73,7 @@ impl<B: Backend> Interpreter<B> {
         let queue = work.head.queue;
         let now = self.schedule.lock().arrive(work);
         if now.is_none() {
-            self.receive_early(queue);
+            B::look_ahead(self, queue);
         }
         now
     }
@@ -82,24 +89,24 @@ impl<B: Backend> Interpreter<B> {
 
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.runner.is_lost()
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
     pub fn poll_faults(&self, drive: impl Fn()) {
         let backend = &self.parts.backend;
-        if let Some(limit) = self.runner.kernel_time {
-            backend.check_time(limit);
+        if let Some(limit) = self.kernel_time {
+            crash::check_time(limit);
         }
-        if backend.fault().is_some() && self.runner.lose() {
+        if backend.fault().is_some() && !self.lost.swap(true, Ordering::AcqRel) {
             self.give_up(drive);
         }
     }
 
-    /// After a fault, informs the backend once no message waits for a kernel any more.
+    /// After a fault, cancels its last resort once no message waits for a kernel any more.
     pub fn settle_faults(&self) {
-        if self.is_lost() && self.runner.running.is_empty() {
-            self.parts.backend.fault_reported();
+        if self.is_lost() && self.running.is_empty() {
+            crash::reported();
         }
     }
 
@@ -112,7 +119,7 @@ impl<B: Backend> Interpreter<B> {
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
         // The failure has these lines.
         output.take_held();
-        let mut running = self.runner.running.take_all();
+        let mut running = self.running.take_all();
         // The crashed kernel's message is answered first.
         running.sort_by_key(|(_, slot)| *slot != fault.slot);
         let waiting = self.schedule.lock().drain();
@@ -141,14 +148,7 @@ impl<B: Backend> Interpreter<B> {
                     Some(next) => work = next,
                     None => return,
                 },
-                Ok(Step::Away) => {
-                    if B::IS_ACCELERATOR && !me.receiving {
-                        // The receiver may sleep: it does not know of bulk data that this thread has begun to move.
-                        let _ = self.parts.pool.hand_out();
-                        self.parts.host.link().wake_driver();
-                    }
-                    return;
-                }
+                Ok(Step::Away) => return,
                 Err(e) => self.parts.host.die(&e),
             }
         }
@@ -164,7 +164,7 @@ impl<B: Backend> Interpreter<B> {
             // It waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
-        if B::IS_ACCELERATOR && output.holds() {
+        if output.holds() {
             pool.long(me, || self.settle_errors(&mut work, &drive));
         }
         let reply = work.take_reply();
@@ -174,7 +174,7 @@ impl<B: Backend> Interpreter<B> {
             message.finish(trace, work.head);
         }
         // What is held back may have to be passed on below, which may wait for the host.
-        if !(B::IS_ACCELERATOR && output.holds()) {
+        if !output.holds() {
             pool.claim(me);
         }
         host.send(reply);
@@ -187,13 +187,13 @@ impl<B: Backend> Interpreter<B> {
             true => schedule.end(head, &mut ready),
             false => schedule.finish(head, work.failure.as_ref(), &mut ready),
         }
-        let holds_for_none = B::IS_ACCELERATOR && output.holds() && schedule.executing() == 0;
+        let holds_for_none = output.holds() && schedule.executing() == 0;
         drop(schedule);
         if holds_for_none {
             // Several messages have ended at once, and each has left them to the others.
             pool.long(me, || output.pass_on_held(host, &drive));
         }
-        let next = self.keep_next(me, &mut ready);
+        let next = B::keep_next(me, &mut ready);
         pool.append(&mut ready);
         host.link().recycle(std::mem::take(&mut work.message));
         if !me.receiving {
@@ -201,31 +201,6 @@ impl<B: Backend> Interpreter<B> {
             drive();
         }
         next
-    }
-
-    /// The next one of messages that are ready, if the thread that has copied from or to an accelerator should execute it at
-    /// once: it copies too.
-    fn keep_next(&self, me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>> {
-        if !B::IS_ACCELERATOR || !me.is_free() || !ready.front().is_some_and(|next| next.moves_bulk()) {
-            return None;
-        }
-        let mut next = ready.pop_front()?;
-        if let Some(trace) = &mut next.trace {
-            trace.enter();
-        }
-        Some(next)
-    }
-
-    /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
-    fn receive_early(&self, queue: u32) {
-        if !B::IS_ACCELERATOR {
-            return;
-        }
-        let mut schedule = self.schedule.lock();
-        let waiting = schedule.waiting_in(queue).take(STAGED_AHEAD + 1);
-        let announced: Vec<_> = waiting.filter_map(|work| transfer::announce_early(&self.parts, work)).collect();
-        drop(schedule);
-        announced.into_iter().for_each(|early| transfer::receive_early(&self.parts, early));
     }
 
     /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If no
@@ -242,179 +217,82 @@ impl<B: Backend> Interpreter<B> {
         }
     }
 
-    /// Executes the next command. If it fails, the message fails: later commands are skipped except for
-    /// transfers, since the other side waits for them. Errors end the device: the host is not correct, or there is no room
-    /// for an image that other devices may wait for.
+    /// Executes the next command, unless another process takes this one's place after a fault: that one does the
+    /// transfers, perhaps with data.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        let Parts { backend, trace, .. } = &*self.parts;
-        if let Some(fault) = backend.fault() {
+        if let Some(fault) = self.parts.backend.fault() {
             work.fail(fault.failure.clone());
             if self.is_replaced {
-                // The next process does the transfers, perhaps with data.
                 return Ok(Step::End(work));
             }
         }
-        if B::IS_ACCELERATOR {
-            match self.settle_copies(me, work)? {
-                Some(back) => work = back,
-                None => return Ok(Step::Away),
-            }
-        }
-        let w = &mut *work;
-        let message = w.head.seq;
-        let mut rest = Operations::resume(&w.message, w.position);
-        let command = rest.take()?;
-        let start = std::mem::replace(&mut w.position, rest.position(&w.message));
-        if let (Some(message), Some(command)) = (&mut w.trace, &command) {
-            message.take_up(trace, command);
-        }
-        let outcome = match command {
-            None => return Ok(Step::End(work)),
-            Some(Command::Receive { to, len, rank, tag }) => {
-                return self.receive(work, (to, len), (rank, tag));
-            }
-            Some(Command::Send { from, len, rank, tag })
-                if B::IS_ACCELERATOR && w.failure.is_none() && backend.direct(from, len).is_none() =>
-            {
-                return self.send_staged(me, work, (start, from, len), (rank, tag));
-            }
-            Some(Command::Send { from, len, rank, tag }) => {
-                return Transfer::new(&self.parts, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
-            }
-            Some(Command::Image { image, rank, tag, len, libraries, to }) => {
-                let pending = PendingImage::new(len, libraries);
-                let pending = pending.map_err(|e| e.context(format_args!("no room for an image of {len} bytes")))?;
-                let transfer = Transfer::new(&self.parts, work, (rank, tag));
-                return transfer.receive_image(image, pending, to).map(|()| Step::Away);
-            }
-            _ if w.failure.is_some() => Ok(()),
-            Some(Command::Write { to, bytes: Bytes(bytes) }) if B::IS_ACCELERATOR => {
-                w.copies.get_or_insert_with(|| self.runner.no_copies()).write(to, bytes);
-                Ok(())
-            }
-            Some(Command::Write { to, bytes: Bytes(bytes) }) => backend.write(to, bytes),
-            Some(Command::Read { from, len }) if w.reply.len() + len as usize <= MESSAGE_MAX => {
-                if B::IS_ACCELERATOR {
-                    return Ok(Step::Next(self.runner.read(me, work, from, len as usize)));
-                }
-                backend.read(from, len as usize, &mut w.reply)
-            }
-            Some(Command::Read { .. }) => return Err(Error::new("the host reads more than a reply holds")),
-            Some(Command::Launch { kernel, .. } | Command::LaunchShaped { kernel, .. })
-                if !backend.has_kernel(kernel) =>
-            {
-                Err(Error::new(format!("no image has a kernel at {kernel:#x}")))
-            }
-            Some(Command::Launch { kernel, args, array }) => {
-                let (mut few, mut many) = ([0; FEW_ARGS], Vec::new());
-                let args = copied(args, &mut few, &mut many);
-                let launch = Launch { message, kernel, args, array, shape: None };
-                return Ok(Step::Next(self.runner.launch(me, work, &launch)));
-            }
-            Some(Command::LaunchShaped { kernel, shape, args }) => {
-                let (mut few, mut many) = ([0; FEW_ARGS], Vec::new());
-                let args = copied(args, &mut few, &mut many);
-                let launch = Launch { message, kernel, args, array: false, shape: Some(shape) };
-                return self.runner.launch_with(me, work, &launch).map(Step::Next);
-            }
-            Some(Command::Wait { seq }) => {
-                let waiting = self.schedule.lock().wait(work, seq);
-                return Ok(waiting.map_or(Step::Away, Step::Next));
-            }
-            Some(Command::Copy { to, from, len }) => {
-                return Ok(Step::Next(self.runner.copy(me, work, (to, from, len))));
-            }
-            Some(Command::Load { image }) => return Ok(Step::Next(self.runner.load(me, work, image))),
-            Some(Command::Move { image }) => return Ok(Step::Next(self.runner.relocate(me, work, image))),
-            Some(Command::Unload { image }) => return Ok(Step::Next(self.runner.unload(me, work, image))),
-            Some(Command::Redirect { from, to }) => backend.redirect(from, to),
-            Some(Command::Obtain { len, exact, libraries: Bytes(libraries), taken }) => {
-                let (wish, libraries) = (Wish { len, exact, taken: taken.iter().collect() }, libraries.to_vec());
-                return Ok(Step::Next(self.runner.obtain(me, work, &wish, &libraries)));
-            }
-            Some(Command::Avoid { taken }) => self.avoid(taken)?,
-            Some(Command::Entry { image, size, flags, name }) => self.announce(image, (name, size, flags))?,
-            Some(Command::Address { image, name }) => self.look_up(image, name, &mut w.reply)?,
-        };
-        if let Err(e) = outcome {
-            work.fail_with(&e);
-        }
-        Ok(Step::Next(work))
+        B::step(self, me, work)
     }
 
-    /// Before the next command for an accelerator: makes the writes that it does not take along. `None` if another thread
-    /// executes the message, because this one goes on with the bulk data.
-    fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
-        let is_direct = |from, len| self.parts.backend.direct(from, len).is_some();
-        if me.receiving && self.parts.host.link().has_bulk() && work.copies_long(is_direct) {
-            match self.parts.pool.hand_over(work) {
-                Some(back) => work = back,
-                None => return Ok(None),
-            }
-        }
-        match work.copies {
-            Some(_) => self.runner.settle_writes(me, work).map(Some),
-            None => Ok(Some(work)),
-        }
+    /// Has a message wait for message `seq` of another queue.
+    pub fn wait(&self, work: Box<Work>, seq: u64) -> Step {
+        self.schedule.lock().wait(work, seq).map_or(Step::Away, Step::Next)
     }
 
-    /// Receives bulk data, unless that has come before the message's turn.
-    fn receive(&self, mut work: Box<Work>, (to, len): (u64, u64), peer: (u32, u32)) -> Result<Step> {
-        let (queue, early) = (work.head.queue, work.early.take());
-        let Some(early) = early else {
-            Transfer::new(&self.parts, work, peer).receive(to, len)?;
-            self.receive_early(queue);
-            return Ok(Step::Away);
-        };
-        // The message may have one in any case.
-        self.parts.staging.end_ahead();
-        let arrived = transfer::take_early(&self.parts, work, to, &early);
-        self.receive_early(queue);
-        Ok(arrived.map_or(Step::Away, Step::Next))
-    }
-
-    /// Reads memory of an accelerator into a buffer and sends it. If there are buffers, the queue goes on meanwhile.
-    fn send_staged(
+    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another thread
+    /// fails the message. Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
+    #[inline]
+    pub fn run<R>(
         &self,
         me: &mut Me,
-        work: Box<Work>,
-        (start, from, len): (usize, u64, u64),
-        peer: (u32, u32),
-    ) -> Result<Step> {
-        let (bytes, mut work) = self.runner.read_ahead(me, work, (start, from, len));
-        let mut ready = VecDeque::new();
-        work.is_passed = bytes.is_some() && work.is_over() && self.parts.staging.begin_ahead();
-        if work.is_passed {
-            self.schedule.lock().go_on(work.head, None, &mut ready);
+        mut work: Box<Work>,
+        kernel: u64,
+        code: impl FnOnce() -> R,
+    ) -> (Option<R>, Option<(u64, u64)>, Box<Work>) {
+        let begin = work.trace.as_mut().map(|message| message.start());
+        let slot = me.slot;
+        self.running.enter(slot, work);
+        crash::enter(slot, kernel, self.kernel_time.is_some());
+        self.parts.pool.long(me, || {
+            // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
+            fence(Ordering::SeqCst);
+            let outcome = (!self.is_lost()).then(code);
+            let ran = begin.map(|begin| (begin, clock::now()));
+            if outcome.is_some() {
+                output::flush_stdio();
+            }
+            crash::leave(slot);
+            // None if other code crashed: the host then knows that this one failed too. The receiver must not
+            // stop, and this thread may become the receiver again after this.
+            let Some(work) = self.running.leave(slot) else { park() };
+            (outcome, ran, work)
+        })
+    }
+
+    pub fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
+        let Parts { backend, loader, trace, .. } = &*self.parts;
+        let (base, ran, mut work) = self.run(me, work, B::LOADS_AS, || loader.load(backend, image));
+        let head = work.head;
+        if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
+            message.done(trace, head, Kind::Load, u64::from(image), ran);
         }
-        Transfer::new(&self.parts, work, peer).send(from, len, bytes)?;
-        let next = self.keep_next(me, &mut ready);
-        self.parts.pool.append(&mut ready);
-        if next.is_some() {
-            // The receiver may sleep: it does not know of this send.
-            self.parts.host.link().wake_driver();
-        }
-        Ok(next.map_or(Step::Away, Step::Next))
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
-    // Of these three, the outer error ends the device, which has no accelerator; the inner one fails the message.
-
-    #[cold]
-    fn avoid(&self, taken: Ranges<'_>) -> Result<Result<()>> {
-        self.parts.backend.accelerator()?.avoid(&mut taken.iter());
-        Ok(Ok(()))
+    pub fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
+        let Parts { backend, loader, .. } = &*self.parts;
+        let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
+        answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
-    #[cold]
-    fn announce(&self, image: u32, (name, size, flags): (Bytes<'_>, u64, u32)) -> Result<Result<()>> {
-        self.parts.backend.accelerator()?.announce(image, Entry { name: name.text(), size, flags });
-        Ok(Ok(()))
+    pub fn unload(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
+        let Parts { backend, loader, .. } = &*self.parts;
+        self.run(me, work, B::LOADS_AS, || loader.unload(backend, image)).2
     }
+}
 
-    #[cold]
-    fn look_up(&self, image: u32, name: Bytes<'_>, reply: &mut Vec<u8>) -> Result<Result<()>> {
-        let address = self.parts.backend.accelerator()?.address(image, &name.text());
-        Ok(address.map(|address| reply.extend_from_slice(&address.to_le_bytes())))
+/// Ends a command whose result the reply carries, if it was executed.
+pub(super) fn answered(mut work: Box<Work>, result: Option<Result<impl AsRef<[u8]>>>) -> Box<Work> {
+    match result {
+        Some(Ok(bytes)) => work.reply.extend_from_slice(bytes.as_ref()),
+        Some(Err(e)) => work.fail_with(&e),
+        None => {}
     }
+    work
 }

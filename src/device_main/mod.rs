@@ -8,6 +8,7 @@ mod check;
 mod checkpoint;
 mod completion;
 pub(crate) mod crash_board;
+mod executors;
 pub(crate) mod home;
 mod host;
 pub(crate) mod host_exit;
@@ -22,7 +23,6 @@ mod placement;
 mod pool;
 pub(crate) mod process;
 mod receiver_token;
-mod runner;
 mod said;
 mod schedule;
 mod server;
@@ -45,7 +45,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 #[cfg(test)]
-pub(crate) use {completion::Completion, host::Host, output::Output, server::Server};
+pub(crate) use {completion::Completion, host::Host, interpreter::Execute, output::Output, server::Server};
 
 /// The command line. The manual page is made from this.
 #[derive(Debug, Parser)]

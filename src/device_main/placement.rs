@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The placement of one thread.
 #[derive(Debug)]
-pub(super) struct Placement {
+pub(crate) struct Placement {
     /// Messages of this window.
     messages: u32,
     /// When the window began, and the thread's processor time then.

@@ -14,6 +14,7 @@
 //! thread nor a receiver that passes the token on to it can, and roots among them do so first; a receiver that is no root
 //! leaves kernels to them.
 
+use super::backend::crash;
 use super::idle_threads::IdleThreads;
 use super::placement::Placement;
 use super::receiver_token::ReceiverToken;
@@ -69,7 +70,7 @@ pub(super) struct Pool {
 }
 
 /// The calling thread as one of the pool.
-pub(super) struct Me {
+pub(crate) struct Me {
     /// Its index in all tables of threads.
     pub slot: usize,
     pub receiving: bool,
@@ -100,8 +101,6 @@ pub(super) trait Serve: Send + Sync + 'static {
     const KEEPS_ROOTS: bool;
 
     fn pool(&self) -> &Pool;
-    /// Prepares the calling thread.
-    fn begin(&self, slot: usize);
     /// Receives and executes until another thread takes the token.
     fn receive(self: &Arc<Self>, me: &mut Me);
     fn execute(&self, me: &mut Me, work: Box<Work>);
@@ -111,7 +110,7 @@ pub(super) trait Serve: Send + Sync + 'static {
 /// Makes the calling thread the first one of the pool and the receiver.
 pub(super) fn serve<S: Serve>(server: &Arc<S>) -> ! {
     let mut me = server.pool().first();
-    server.begin(me.slot);
+    crash::use_slot(me.slot);
     add_thread(server);
     // A thread that starts takes the dynamic loader's lock (glibc registers destructors of thread-local variables).
     // While this thread holds that, for an image whose constructor never returns, the other one has to report it.
@@ -136,7 +135,7 @@ pub(super) fn add_thread<S: Serve>(server: &Arc<S>) -> bool {
     let server_of_thread = server.clone();
     let spawned = std::thread::Builder::new().stack_size(stack_limit()).spawn(move || {
         let (server, mut me) = (server_of_thread, Me::new(slot, false));
-        server.begin(slot);
+        crash::use_slot(slot);
         server.pool().begun.fetch_add(1, Ordering::Release);
         server.pool().idle.end_start();
         loop {

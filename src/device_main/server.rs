@@ -5,12 +5,11 @@
 //! The thread that holds the inbox schedules messages one by one as they arrive.
 
 use super::asker::{Answers, Asker};
-use super::backend::Backend;
 use super::checkpoint::{self, Checkpoint};
 use super::completion::Completion;
 use super::home::{Function, Home, Piece, Wanted};
 use super::host::Host;
-use super::interpreter::Interpreter;
+use super::interpreter::{Execute, Interpreter};
 use super::loader::Loader;
 use super::output::{self, Output};
 use super::parts::Parts;
@@ -52,7 +51,7 @@ pub(crate) struct Server<B> {
     checkpoint: Option<Arc<dyn Checkpoint>>,
 }
 
-impl<B: Backend> Server<B> {
+impl<B: Execute> Server<B> {
     /// Creates the device. `kernel_time` limits how long a kernel may run.
     pub fn new(
         host: Host,
@@ -290,7 +289,7 @@ impl<B: Backend> Server<B> {
     }
 }
 
-impl<B: Backend> Home for Server<B> {
+impl<B: Execute> Home for Server<B> {
     fn process(&self) -> Option<i32> {
         self.parts.host.process()
     }
@@ -320,15 +319,11 @@ impl<B: Backend> Home for Server<B> {
     }
 }
 
-impl<B: Backend> Serve for Server<B> {
-    const KEEPS_ROOTS: bool = !B::IS_ACCELERATOR;
+impl<B: Execute> Serve for Server<B> {
+    const KEEPS_ROOTS: bool = B::KEEPS_ROOTS;
 
     fn pool(&self) -> &Pool {
         &self.parts.pool
-    }
-
-    fn begin(&self, slot: usize) {
-        self.parts.backend.begin_thread(slot);
     }
 
     fn receive(self: &Arc<Self>, me: &mut Me) {

@@ -6,8 +6,8 @@
 //! A message whose turn it is gets a buffer in any case, or two devices that copy to each other could wait for ever. Only
 //! as many as [`STAGED_AHEAD`] are in use for other messages.
 
-use super::backend::Accelerator;
 use super::buffer::{Block, Buffer, Size};
+use crate::base::Result;
 use crate::base::limits::{INLINE_MAX, MEMORY_AHEAD, STAGED, STAGED_AHEAD};
 use crate::base::lock::{Mutex, order};
 use crate::debug;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { STAGED_AHEAD + 2 };
 
 #[derive(Default)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     kept: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     /// Pinned memory, once it is known whether there is some.
     pinned: OnceLock<Option<Arc<Block>>>,
@@ -28,15 +28,19 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Sees to it that buffers are pinned, if possible; those for bulk data unless MPI moves that itself. True if they are.
-    pub fn pin(&self, accelerator: &dyn Accelerator, is_direct: bool) -> bool {
+    ///
+    /// # Safety
+    /// `pin` allocates this much memory of this process that an accelerator's driver has pinned: writable, with any
+    /// contents, and used by nothing else; it stays.
+    pub unsafe fn pin(&self, is_direct: bool, pin: impl FnOnce(usize) -> Result<*mut u8>) -> bool {
         let pin = || {
             let len = if is_direct { Block::LEAST } else { Block::MOST };
-            let pinned = accelerator.pin(len);
+            let pinned = pin(len);
             match &pinned {
                 Ok(_) => debug!("buffers: {len} bytes of pinned memory"),
                 Err(e) => debug!("buffers: of ordinary memory; {e}"),
             }
-            // SAFETY: the accelerator's memory of this length. It is never freed: MPI may know its pages until it ends.
+            // SAFETY: the caller's promise. It is never freed: MPI may know its pages until it ends.
             pinned.ok().map(|at| unsafe { Block::divide(at, len) })
         };
         self.pinned.get_or_init(pin).is_some()

@@ -2,14 +2,15 @@
 //! Starts a device: the supervisor, MPI, this process's share of the node, and the server.
 
 use super::backend::cpu::Cpu;
+use super::backend::crash;
 use super::backend::offload::visible::{self, Narrowed};
 use super::backend::offload::{Direct, Offload, Seat, own_plugins};
-use super::backend::{Backend, crash};
 use super::checkpoint::Checkpoint;
 use super::completion::Completion;
 use super::crash_board::CrashBoard;
 use super::host::Host;
 use super::host_exit;
+use super::interpreter::Execute;
 use super::output::Output;
 use super::pool;
 use super::process::quit;
@@ -212,7 +213,7 @@ pub(crate) fn set_up(threads: usize, cores: &[u16], settings: &Settings) {
 }
 
 /// Serves the host with a backend, which uses the crash board.
-pub(crate) fn execute<B: Backend>(
+pub(crate) fn execute<B: Execute>(
     link: Link<Completion>,
     host: (usize, Option<process::Handle>),
     policy: BackoffPolicy,
@@ -224,7 +225,7 @@ pub(crate) fn execute<B: Backend>(
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(null);
     }
-    let (output, stderr) = Output::capture(B::IS_ACCELERATOR)?;
+    let (output, stderr) = Output::capture(settings.backend == settings::Backend::Offload)?;
     crash::install_handlers(board);
     let host = Host::new(link, host, policy, (board, stderr), quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);

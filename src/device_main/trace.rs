@@ -55,7 +55,7 @@ impl Log {
 }
 
 #[derive(Default)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     on: AtomicBool,
     log: Mutex<Log, { order::LEAF }>,
 }
@@ -126,7 +126,7 @@ impl Trace {
 
 /// What is recorded of one message while it is executed.
 #[derive(Default)]
-pub(super) struct MessageTrace {
+pub(crate) struct MessageTrace {
     /// The stamp `at` is still current.
     fresh: bool,
     /// The last time stamp.

@@ -15,7 +15,6 @@ use crate::base::{Result, clock};
 use crate::link::{Peer, Span};
 use crate::wire::command::{Head, parts as parts_of};
 use crate::wire::record::{Kind, TraceEvent};
-use memmap2::MmapMut;
 use std::sync::Arc;
 
 /// A message whose bulk transfer is about to begin.
@@ -36,17 +35,22 @@ impl<'a, B: Backend> Transfer<'a, B> {
         *peer
     }
 
-    pub fn receive(mut self, to: u64, len: u64) -> Result<()> {
+    /// Receives to an address if that is possible, and else into a buffer, whose completion this is. `is_sound` is
+    /// false if the address may not be used any more.
+    pub fn receive(
+        mut self,
+        (to, len): (u64, u64),
+        is_sound: bool,
+        staged: fn(Moving, u64, Buffer) -> Completion,
+    ) -> Result<()> {
         let (peer, link) = (self.begin(Kind::Receive, len), self.parts.host.link());
-        // After a failure an accelerator's context may be lost, and nobody reads the data.
-        let is_sound = self.moving.work.failure.is_none() || !B::IS_ACCELERATOR;
         if is_sound && let Some(at) = self.parts.backend.direct(to, len) {
             // SAFETY: the backend keeps the memory as long as the arena or image exists. Other accesses by the
             // program are its own business.
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Buffer::default()));
         }
-        stage(self.parts, peer, len, |bytes| Completion::Write(self.moving, to, bytes));
+        stage(self.parts, peer, len, |bytes| staged(self.moving, to, bytes));
         Ok(())
     }
 
@@ -80,14 +84,11 @@ impl<'a, B: Backend> Transfer<'a, B> {
     }
 
     /// Receives an image, and forwards each part to up to two devices as soon as it arrives.
-    pub fn receive_image(
-        mut self,
-        id: u32,
-        (image, mut room): (PendingImage, MmapMut),
-        to: [Option<(u32, u32)>; 2],
-    ) -> Result<()> {
-        let from = self.begin(Kind::Image, room.len() as u64);
-        let (start, len) = (room.as_mut_ptr(), room.len() as u64);
+    pub fn receive_image(mut self, id: u32, (len, libraries): (u64, u64), to: [Option<(u32, u32)>; 2]) -> Result<()> {
+        let pending = PendingImage::new(len, libraries);
+        let (image, mut room) = pending.map_err(|e| e.context(format_args!("no room for an image of {len} bytes")))?;
+        let from = self.begin(Kind::Image, len);
+        let start = room.as_mut_ptr();
         let (moving, image) = (self.moving, Arc::new(image));
         let incoming = Arc::new(IncomingImage { id, moving, image, room, to, failure: Mutex::default() });
         for (i, range) in parts_of(len).enumerate() {
@@ -131,9 +132,9 @@ pub(super) fn receive_early<B>(parts: &Parts<B>, early: Arc<Early>) {
 }
 
 /// It is the turn of a message whose bulk data is received before that. Returns the message if the data is there.
-pub(super) fn take_early<B: Backend>(parts: &Parts<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
+pub(super) fn take_early<B>(parts: &Parts<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
     let (work, (result, bytes)) = early.take(work, to)?;
-    Some(Moving { work, peer: early.peer, event: None }.staged(parts, to, result, bytes))
+    Some(Moving { work, peer: early.peer, event: None }.collect(parts, to, result, bytes))
 }
 
 impl Moving {
@@ -148,15 +149,21 @@ impl Moving {
         self.work
     }
 
+    /// Ends a transfer into a buffer, and writes the bytes to their address.
+    fn write<B: Backend>(self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Buffer) -> Box<Work> {
+        if result.is_ok() && self.work.failure.is_none() {
+            result = parts.backend.write(to, &bytes);
+        }
+        parts.staging.give(bytes);
+        self.end(parts, result)
+    }
+
     /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address, or
     /// the kernel's launch takes them along.
-    fn staged<B: Backend>(mut self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Buffer) -> Box<Work> {
-        if result.is_err() || self.work.failure.is_some() {
-            parts.staging.give(bytes);
-        } else if B::IS_ACCELERATOR {
+    fn collect<B>(mut self, parts: &Parts<B>, to: u64, result: Result<()>, bytes: Buffer) -> Box<Work> {
+        if result.is_ok() && self.work.failure.is_none() {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));
         } else {
-            result = parts.backend.write(to, &bytes);
             parts.staging.give(bytes);
         }
         self.end(parts, result)
@@ -173,14 +180,15 @@ pub(super) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, res
             }
             parts.pool.push(moving.end(parts, result));
         }
-        Completion::Write(moving, to, bytes) => parts.pool.push(moving.staged(parts, to, result, bytes)),
+        Completion::Write(moving, to, bytes) => parts.pool.push(moving.write(parts, to, result, bytes)),
+        Completion::Collect(moving, to, bytes) => parts.pool.push(moving.collect(parts, to, result, bytes)),
         Completion::Early(early, bytes) => {
             if let (Some(event), Ok(())) = (early.event, &result) {
                 parts.trace.transferred(event, parts.host.is(early.peer.rank));
             }
             if let Some((work, to, (result, bytes))) = early.arrived((result, bytes)) {
                 let moving = Moving { work, peer: early.peer, event: None };
-                parts.pool.push(moving.staged(parts, to, result, bytes));
+                parts.pool.push(moving.collect(parts, to, result, bytes));
             }
         }
         Completion::PassOn(incoming, i) => {

@@ -4,7 +4,7 @@
 use super::backend::Copies;
 use super::buffer::Buffer;
 use super::schedule::Item;
-use super::trace::MessageTrace;
+use super::trace::{MessageTrace, Trace};
 use crate::base::limits::{LONG_COPY, LONG_STAGED_COPY, STAGED, THREADS};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A message from its arrival to its reply. At any time it is in one place: on a thread, ready in the
 /// pool, in the schedule, in a transfer, or in the slot of a running kernel.
-pub(super) struct Work {
+pub(crate) struct Work {
     pub head: Head,
     pub message: Vec<u8>,
     /// How much of the message was executed.
@@ -77,7 +77,7 @@ impl Work {
     }
 
     /// The command that is next, if any.
-    fn next(&self) -> Option<Command<'_>> {
+    pub fn next(&self) -> Option<Command<'_>> {
         Operations::resume(&self.message, self.position).take().ok().flatten()
     }
 
@@ -125,6 +125,22 @@ impl Work {
         }
         std::mem::take(&mut self.reply)
     }
+}
+
+/// Takes the next command of a message whose execution has got to `position`. Also returns where it begins.
+#[inline]
+pub(super) fn take_up<'a>(
+    (message, position): (&'a [u8], &mut usize),
+    traced: &mut Option<Box<MessageTrace>>,
+    trace: &Trace,
+) -> Result<(usize, Option<Command<'a>>)> {
+    let mut rest = Operations::resume(message, *position);
+    let command = rest.take()?;
+    let start = std::mem::replace(position, rest.position(message));
+    if let (Some(traced), Some(command)) = (traced, &command) {
+        traced.take_up(trace, command);
+    }
+    Ok((start, command))
 }
 
 /// The result of a transfer, and its buffer.

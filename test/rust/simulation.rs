@@ -19,11 +19,10 @@ use crate::base::settings::{self, Settings};
 use crate::base::sync::Mutex;
 use crate::base::target::{Executor, Target};
 use crate::base::{Error, Result};
-use crate::device_main::backend::Backend;
 use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::shadow::Shadow;
 use crate::device_main::crash_board::CrashBoard;
-use crate::device_main::{Checkpoint, Completion, Host, Output, Server};
+use crate::device_main::{Checkpoint, Completion, Execute, Host, Output, Server};
 use crate::job::topology::hello_of_this_process;
 use crate::link::backoff::BackoffPolicy;
 use crate::link::doorbell::{Doorbell, Doorbells};
@@ -353,7 +352,7 @@ trait Served: Send + Sync {
     fn discard(&self, range: &Range<u64>);
 }
 
-impl<B: Backend> Served for Server<B> {
+impl<B: Execute> Served for Server<B> {
     fn pending_image(&self, image: u32) -> Option<Vec<u8>> {
         self.pending_image(image)
     }
@@ -385,7 +384,7 @@ fn start_device(
     }
 }
 
-fn serve(host: Host, backend: impl Backend, checkpoint: Option<Arc<dyn Checkpoint>>) -> Result<Arc<dyn Served>> {
+fn serve(host: Host, backend: impl Execute, checkpoint: Option<Arc<dyn Checkpoint>>) -> Result<Arc<dyn Served>> {
     let server = Server::new(host, backend, Output::empty()?, None, checkpoint);
     let running = server.clone();
     std::thread::spawn(move || -> () { running.run() });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A `Backend` owns the device's memory, loads images and runs kernels.
+//! A `Backend` owns the device's memory and loads images. How it runs kernels, its executor knows.
 //!
 //! The rest of the device is generic over it. Addresses are device addresses: the host's side chooses
 //! the range of the arena, or an accelerator does, and the host's side allocates in it. This process may
@@ -13,13 +13,13 @@ pub(crate) mod shadow;
 mod stack;
 
 use super::buffer::Buffer;
-use super::crash_board::IMAGE_CODE;
 use super::home::Home;
 use super::pending_image::PendingImage;
+use super::staging::Staging;
+use crate::base::Result;
 use crate::base::target::Target;
-use crate::base::{Error, Result};
 use crate::link::{Peer, Span};
-use crate::wire::command::{Shape, SharedFile};
+use crate::wire::command::{Obtained, Shape, SharedFile};
 use crate::wire::record::Kind;
 use crate::wire::reply::Failure;
 use std::ops::Range;
@@ -129,8 +129,11 @@ pub(crate) struct Exchange {
     pub end: u64,
 }
 
-/// Owns memory, loads images, runs kernels. Several threads call it at once.
+/// Owns memory and loads images. Several threads call it at once.
 pub(crate) trait Backend: Send + Sync + 'static {
+    /// What the crash board says while an image is loaded or unloaded.
+    const LOADS_AS: u64;
+
     /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it says
     /// how many of its bytes are to be the arena's beginning, if that is possible: the host's side finds out. Without success
     /// there is no arena.
@@ -154,45 +157,24 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// From now on the device is traced.
     fn begin_trace(&self) {}
 
-    /// Takes what was recorded of the program's memory for the kernel that has run on a slot.
-    fn exchanges(&self, _slot: usize) -> Vec<Exchange> {
-        Vec::new()
-    }
-
     /// Takes the program's standard streams, by their addresses there, for this process's own.
     fn use_streams(&self, _streams: [u64; 3]) {}
 
     /// Takes the number that the device has in the program, for its regions.
     fn use_number(&self, _number: u32) {}
 
-    /// What only an accelerator does.
-    fn accelerator(&self) -> Result<&dyn Accelerator> {
-        Err(Error::new("this device is no accelerator"))
-    }
-
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
 
     /// A pointer to the memory at an address, if MPI can access it in this process without faulting; unless it is an
     /// accelerator's, the process itself can, too. Valid as long as the arena or the image exists.
-    #[inline]
-    fn direct(&self, _at: u64, _len: u64) -> Option<*mut u8> {
-        None
-    }
+    fn direct(&self, at: u64, len: u64) -> Option<*mut u8>;
 
     /// Writes bytes to an address. An error may leave some of them written.
     fn write(&self, to: u64, bytes: &[u8]) -> Result<()>;
 
     /// Appends the bytes at an address to `out`, which an error leaves unchanged.
     fn read(&self, from: u64, len: usize, out: &mut Vec<u8>) -> Result<()>;
-
-    /// Reads the bytes at an address to a buffer.
-    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
-        let mut bytes = Vec::new();
-        self.read(from, to.len(), &mut bytes)?;
-        to.copy_from_slice(&bytes);
-        Ok(())
-    }
 
     /// Copies bytes within the device; the ranges may overlap.
     fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {
@@ -220,52 +202,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     fn unload(&self, id: u32);
 
-    /// Makes a function of an image, to which `pointer` points, callable at `from`, its address in the program.
-    fn redirect(&self, from: u64, pointer: u64) -> Result<()>;
-
     fn has_kernel(&self, address: u64) -> bool;
-
-    /// Runs a kernel. May not return: a kernel can end its thread.
-    fn run(&self, launch: &Launch<'_>) -> Result<()>;
-
-    /// It is an accelerator behind a libomptarget in this process. Small copies before and after a kernel cost less as a part
-    /// of its launch, by [`Backend::run_with`], and errors that are printed belong to the failures that they explain.
-    const IS_ACCELERATOR: bool = false;
-
-    /// Runs a kernel with the copies around it.
-    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
-        copies.writes.iter().try_for_each(|write| self.write(write.at, &copies.bytes[write.bytes.clone()]))?;
-        self.run(launch)?;
-        copies.reads.iter().try_for_each(|read| self.read_to(read.at, &mut copies.bytes[read.bytes.clone()]))
-    }
-
-    /// The calling thread will run kernels in that slot, one at a time.
-    fn begin_thread(&self, _slot: usize) {}
-
-    /// What [`Backend::enter`] gets when an image is loaded or unloaded.
-    const LOADS_AS: u64 = IMAGE_CODE;
-
-    /// A kernel, or [`Backend::LOADS_AS`], starts in a slot. If `timed`,
-    /// [`Backend::check_time`] applies to it.
-    #[inline]
-    fn enter(&self, _slot: usize, _kernel: u64, _timed: bool) {}
-
-    #[inline]
-    fn leave(&self, _slot: usize) {}
-
-    /// Treats a kernel that has run for longer than this as a fault.
-    fn check_time(&self, _limit: Duration) {}
 
     /// The first fault. After it nothing is executed any more.
     #[inline]
     fn fault(&self) -> Option<Fault> {
-        None
+        crash::fault()
     }
-
-    fn fault_reported(&self) {}
-
-    /// For a forked process, in which no kernel runs.
-    fn start_anew(&self) {}
 }
 
 /// How long MPI may take for a first copy from or to an accelerator's memory.
@@ -274,21 +217,11 @@ pub(crate) const FIRST_COPY: Duration = Duration::from_secs(10);
 /// [`Link::copy`](crate::link::Link::copy), to the first of both spans.
 pub(crate) type CopyByMpi<'a> = &'a dyn Fn(Peer, Span, Span) -> Result<bool>;
 
-/// A backend that chooses addresses itself.
-pub(crate) trait Accelerator {
-    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated. `libraries`
-    /// lists the host's libomptarget.
-    fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>>;
-
-    /// Finds out if MPI itself copies from and to the arena. Fails if it does not and the user has asked for it.
-    fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool>;
-
-    /// Allocates memory of this process that the accelerator's driver has pinned: writable, with any contents, and used by
-    /// nothing else; it stays.
-    fn pin(&self, len: usize) -> Result<*mut u8>;
-
-    /// The accelerator in words, for the user. Known once there is memory.
-    fn description(&self) -> String;
+/// A backend whose memory the processor does not access, and that chooses addresses itself.
+pub(crate) trait Accelerator: Backend {
+    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated; finds out if
+    /// MPI itself copies from and to it, and has buffers pinned. `libraries` lists the host's libomptarget.
+    fn obtain(&self, wish: &Wish, libraries: &[u8], copy: CopyByMpi<'_>, staging: &Staging) -> Result<Obtained>;
 
     /// Keeps these addresses free in this process, which other devices of the job have.
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>);
@@ -298,6 +231,13 @@ pub(crate) trait Accelerator {
 
     /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
     fn address(&self, image: u32, name: &str) -> Result<u64>;
+
+    /// Reads the bytes at an address to a buffer.
+    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()>;
+
+    /// Runs a kernel with the copies around it, which cost less so than by themselves. May not return: a kernel can end
+    /// its thread.
+    fn run(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()>;
 }
 
 #[cfg(test)]

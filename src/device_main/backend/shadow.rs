@@ -4,12 +4,15 @@
 //! are addresses of the arena are translated for them.
 
 use super::cpu::kernels;
-use super::{Backend, Launch, Target};
+use super::{Accelerator, Backend, Copied, Copies, CopyByMpi, Entry, Launch, Target, Wish};
 use crate::base::{Error, Result};
+use crate::device_main::crash_board::IMAGE_CODE;
 use crate::device_main::pending_image::PendingImage;
+use crate::device_main::staging::Staging;
 use crate::sys::mapping;
-use crate::wire::command::SharedFile;
+use crate::wire::command::{Obtained, SharedFile};
 use memmap2::{MmapOptions, MmapRaw};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 pub(crate) struct Shadow {
@@ -32,6 +35,8 @@ impl Shadow {
 }
 
 impl Backend for Shadow {
+    const LOADS_AS: u64 = IMAGE_CODE;
+
     unsafe fn start(&self, at: u64, len: u64, _: (u64, SharedFile)) -> Result<()> {
         mapping::map_at(at, len, libc::PROT_NONE, None)?;
         let contents = MmapRaw::from(MmapOptions::new().len(len as usize).no_reserve_swap().map_anon()?);
@@ -43,6 +48,10 @@ impl Backend for Shadow {
             // SAFETY: the range is within the contents. If this fails, the memory stays in use.
             unsafe { libc::madvise(place.cast(), len as usize, libc::MADV_DONTNEED) };
         }
+    }
+
+    fn direct(&self, _: u64, _: u64) -> Option<*mut u8> {
+        None
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
@@ -77,21 +86,39 @@ impl Backend for Shadow {
 
     fn unload(&self, _: u32) {}
 
-    fn redirect(&self, from: u64, _: u64) -> Result<()> {
-        Err(nowhere(from, 1))
-    }
-
     fn has_kernel(&self, address: u64) -> bool {
         self.kernels.contains(&address)
     }
+}
 
-    const IS_ACCELERATOR: bool = true;
+impl Accelerator for Shadow {
+    fn obtain(&self, _: &Wish, _: &[u8], _: CopyByMpi<'_>, _: &Staging) -> Result<Obtained> {
+        Err(Error::new("tests choose where the arena is"))
+    }
 
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+    fn avoid(&self, _: &mut dyn Iterator<Item = Range<u64>>) {}
+
+    fn announce(&self, _: u32, _: Entry) {}
+
+    fn address(&self, _: u32, name: &str) -> Result<u64> {
+        Err(Error::new(format!("there is no {name}")))
+    }
+
+    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let place = self.place(from, to.len() as u64)?;
+        // SAFETY: as in `write`.
+        unsafe { place.copy_to(to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    fn run(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
+        let Copies { bytes, writes, reads } = copies;
+        let place = |copied: &Copied| self.write(copied.at, &bytes[copied.bytes.clone()]);
+        writes.iter().try_for_each(place)?;
         let translated = |&arg: &u64| self.place(arg, 1).map_or(arg, |place| place as u64);
         let args: Vec<u64> = launch.args.iter().map(translated).collect();
         kernels::run(launch.kernel, &args, launch.array);
-        Ok(())
+        reads.iter().try_for_each(|read| self.read_to(read.at, &mut bytes[read.bytes.clone()]))
     }
 }
 

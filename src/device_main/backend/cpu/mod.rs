@@ -11,10 +11,10 @@ pub mod threads;
 pub(super) mod thunks;
 pub(super) mod unified;
 
-use super::{Backend, Exchange, Fault, Launch, Target, crash};
+use super::{Backend, Exchange, Launch, Target, crash};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, name};
-use crate::device_main::crash_board::CrashBoard;
+use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE};
 use crate::device_main::home::{Function, Home};
 use crate::device_main::pending_image::PendingImage;
 use crate::wire::command::SharedFile;
@@ -22,7 +22,6 @@ use image::Image;
 use memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use thunks::THUNKS;
 use unified::Unified;
 
@@ -56,6 +55,43 @@ impl Cpu {
         crash::notice_exit();
         crash::notice_exceptions();
         self.insert(id, image)
+    }
+
+    /// Makes a function of an image, to which `pointer` points, callable at `from`, its address in the program.
+    pub fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
+        let mut to = Vec::new();
+        self.memory.read(pointer, size_of::<u64>(), &mut to)?;
+        let to = to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        match self.images.read().values().find(|image| image.span().contains(&to)) {
+            Some(image) if image.has_code(to) => THUNKS.lock().set(from, to),
+            // LLVM 22 also passes entries of virtual function tables, which are not code and need nothing.
+            Some(_) => Ok(()),
+            None => Err(Error::new(format!("an indirect function at {to:#x} is in no image"))),
+        }
+    }
+
+    /// Runs a kernel. May not return: a kernel can end its thread.
+    #[inline]
+    pub fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        let slot = crash::own_slot();
+        let waits = self.unified.takes_turns();
+        if waits {
+            crash::end_timer(slot);
+        }
+        self.unified.begin(slot)?;
+        self.unified.prefetch(slot, launch);
+        if waits {
+            crash::begin_timer(slot);
+        }
+        kernels::run(launch.kernel, launch.args, launch.array);
+        // The rest takes as long as the link does.
+        crash::end_timer(slot);
+        self.unified.end(slot, launch, || crash::fault().is_some())
+    }
+
+    /// Takes what was recorded of the program's memory for the kernel that has run on a slot.
+    pub fn exchanges(&self, slot: usize) -> Vec<Exchange> {
+        self.unified.exchanges(slot)
     }
 
     fn insert(&self, id: u32, image: Image) -> u64 {
@@ -95,6 +131,8 @@ fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }
 }
 
 impl Backend for Cpu {
+    const LOADS_AS: u64 = IMAGE_CODE;
+
     unsafe fn start(&self, at: u64, len: u64, shared: (u64, SharedFile)) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.start(at, len, shared) }
@@ -112,10 +150,6 @@ impl Backend for Cpu {
 
     fn begin_trace(&self) {
         self.unified.begin_trace();
-    }
-
-    fn exchanges(&self, slot: usize) -> Vec<Exchange> {
-        self.unified.exchanges(slot)
     }
 
     fn use_streams(&self, streams: [u64; 3]) {
@@ -167,69 +201,8 @@ impl Backend for Cpu {
         let _ = self.take(id);
     }
 
-    fn redirect(&self, from: u64, pointer: u64) -> Result<()> {
-        let mut to = Vec::new();
-        self.memory.read(pointer, size_of::<u64>(), &mut to)?;
-        let to = to.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-        match self.images.read().values().find(|image| image.span().contains(&to)) {
-            Some(image) if image.has_code(to) => THUNKS.lock().set(from, to),
-            // LLVM 22 also passes entries of virtual function tables, which are not code and need nothing.
-            Some(_) => Ok(()),
-            None => Err(Error::new(format!("an indirect function at {to:#x} is in no image"))),
-        }
-    }
-
     #[inline]
     fn has_kernel(&self, address: u64) -> bool {
         self.images.read().values().any(|image| image.has_code(address))
-    }
-
-    #[inline]
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        let slot = crash::own_slot();
-        let waits = self.unified.takes_turns();
-        if waits {
-            crash::end_timer(slot);
-        }
-        self.unified.begin(slot)?;
-        self.unified.prefetch(slot, launch);
-        if waits {
-            crash::begin_timer(slot);
-        }
-        kernels::run(launch.kernel, launch.args, launch.array);
-        // The rest takes as long as the link does.
-        crash::end_timer(slot);
-        self.unified.end(slot, launch, || crash::fault().is_some())
-    }
-
-    fn begin_thread(&self, slot: usize) {
-        crash::use_slot(slot);
-    }
-
-    #[inline]
-    fn enter(&self, slot: usize, kernel: u64, timed: bool) {
-        crash::enter(slot, kernel, timed);
-    }
-
-    #[inline]
-    fn leave(&self, slot: usize) {
-        crash::leave(slot);
-    }
-
-    fn check_time(&self, limit: Duration) {
-        crash::check_time(limit);
-    }
-
-    #[inline]
-    fn fault(&self) -> Option<Fault> {
-        crash::fault()
-    }
-
-    fn fault_reported(&self) {
-        crash::reported();
-    }
-
-    fn start_anew(&self) {
-        crash::start_anew();
     }
 }

@@ -18,16 +18,17 @@ use super::cpu::image;
 use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Fault, Launch, Wish, crash};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
-use crate::base::target::{Target, is_bitcode};
+use crate::base::target::{LargeCopies, Target, is_bitcode};
 use crate::base::{Error, Result, elf};
 use crate::debug;
 use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
 use crate::device_main::library::find_library;
 use crate::device_main::pending_image::PendingImage;
 use crate::device_main::said;
+use crate::device_main::staging::Staging;
 use crate::job::topology::Turn;
 use crate::sys::{mapping, node};
-use crate::wire::command::{Shape, SharedFile, libraries};
+use crate::wire::command::{Obtained, Shape, SharedFile, libraries};
 use crate::wire::reply::Failure;
 use arena::{Arena, Avoided};
 pub(crate) use direct::Direct;
@@ -36,7 +37,6 @@ use runtime::{Registered, Runtime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::time::Duration;
 use visible::Choices;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
@@ -154,6 +154,27 @@ impl Offload {
         self.runtime.get().ok_or_else(|| Error::new("this device has no memory yet"))
     }
 
+    /// The libomptarget that the host lists, opened at the first call.
+    fn open(&self, libraries: &[u8]) -> Result<&Runtime> {
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(runtime);
+        }
+        let runtime = Runtime::open(libraries, &self.seat)?;
+        // To run before the exit handlers of libomptarget.
+        crash::notice_exit();
+        debug!("this device is {}", runtime.name());
+        Ok(self.runtime.get_or_init(|| runtime))
+    }
+
+    /// Allocates the arena instead of an earlier one.
+    fn allocate(&self, runtime: &Runtime, wish: &Wish) -> Result<Range<u64>> {
+        let mut arena = self.arena.lock();
+        self.loaded.write().arena = 0..0;
+        arena.obtain(runtime, wish)?;
+        self.loaded.write().arena = arena.range.clone();
+        Ok(arena.range.clone())
+    }
+
     fn insert(&self, id: u32, image: Image) {
         let mut loaded = self.loaded.write();
         let kernels = image.places.iter().filter(|(_, place)| place.size == 0);
@@ -186,38 +207,19 @@ impl Offload {
 }
 
 impl Accelerator for Offload {
-    fn obtain(&self, wish: &Wish, libraries: &[u8]) -> Result<Range<u64>> {
+    fn obtain(&self, wish: &Wish, libraries: &[u8], copy: CopyByMpi<'_>, staging: &Staging) -> Result<Obtained> {
         self.avoid(&mut wish.taken.iter().cloned());
-        let runtime = match self.runtime.get() {
-            Some(runtime) => runtime,
-            None => {
-                let runtime = Runtime::open(libraries, &self.seat)?;
-                // To run before the exit handlers of libomptarget.
-                crash::notice_exit();
-                debug!("this device is {}", runtime.name());
-                self.runtime.get_or_init(|| runtime)
-            }
-        };
-        let mut arena = self.arena.lock();
-        self.loaded.write().arena = 0..0;
-        arena.obtain(runtime, wish)?;
-        self.loaded.write().arena = arena.range.clone();
-        Ok(arena.range.clone())
-    }
-
-    fn try_direct(&self, copy: CopyByMpi<'_>) -> Result<bool> {
-        let arena = self.loaded.read().arena.clone();
-        let is_direct = self.direct.settle(self.runtime()?, arena, copy)?;
+        let runtime = self.open(libraries)?;
+        let arena = self.allocate(runtime, wish)?;
+        let is_direct = self.direct.settle(runtime, arena.clone(), copy)?;
         self.board.set_direct(is_direct);
-        Ok(is_direct)
-    }
-
-    fn pin(&self, len: usize) -> Result<*mut u8> {
-        self.runtime()?.pin(len)
-    }
-
-    fn description(&self) -> String {
-        self.runtime.get().map_or(String::new(), |runtime| runtime.gpu.to_string())
+        // SAFETY: the accelerator's driver has pinned the memory for this, and it stays.
+        let large = match (is_direct, unsafe { staging.pin(is_direct, |len| runtime.pin(len)) }) {
+            (true, _) => LargeCopies::Direct,
+            (false, true) => LargeCopies::Pinned,
+            (false, false) => LargeCopies::Buffered,
+        };
+        Ok(Obtained { arena, target: self.target(), description: runtime.gpu.to_string(), large })
     }
 
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>) {
@@ -233,12 +235,26 @@ impl Accelerator for Offload {
         let place = loaded.images.get(&image).and_then(|image| image.places.get(name));
         place.map(|place| place.at).ok_or_else(|| Error::new(format!("the image has no {name} on the accelerator")))
     }
+
+    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let runtime = self.access(from, to.len() as u64)?;
+        // SAFETY: the range was just checked.
+        unsafe { runtime.read(to.as_mut_ptr(), from, to.len()) }
+            .map_err(|e| e.context(format_args!("reading from {from:#x}")))
+    }
+
+    fn run(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
+        // LLVM's plugins up to 15 have a function for one team.
+        let shape = launch.shape.unwrap_or(Shape { teams: [1, 0, 0], ..Shape::default() });
+        for copied in copies.writes.iter().chain(&copies.reads) {
+            self.access(copied.at, copied.bytes.len() as u64)?;
+        }
+        self.runtime()?.run(launch.kernel, launch.args, shape, copies)
+    }
 }
 
 impl Backend for Offload {
-    fn accelerator(&self) -> Result<&dyn Accelerator> {
-        Ok(self)
-    }
+    const LOADS_AS: u64 = RUNTIME_CODE;
 
     unsafe fn start(&self, _: u64, _: u64, _: (u64, SharedFile)) -> Result<()> {
         Err(Error::new("the accelerator chooses where its memory is"))
@@ -270,13 +286,6 @@ impl Backend for Offload {
         // SAFETY: `len` bytes after the old end were just written.
         unsafe { out.set_len(out.len() + len) };
         Ok(())
-    }
-
-    fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()> {
-        let runtime = self.access(from, to.len() as u64)?;
-        // SAFETY: the range was just checked.
-        unsafe { runtime.read(to.as_mut_ptr(), from, to.len()) }
-            .map_err(|e| e.context(format_args!("reading from {from:#x}")))
     }
 
     fn copy(&self, to: u64, from: u64, len: u64) -> Result<()> {
@@ -347,56 +356,12 @@ impl Backend for Offload {
         self.take(id);
     }
 
-    /// The compilers whose programs this backend serves announce no such function.
-    fn redirect(&self, from: u64, _: u64) -> Result<()> {
-        Err(Error::new(format!(
-            "{from:#x} can't be called on an accelerator: declare target indirect is not supported there"
-        )))
-    }
-
     fn has_kernel(&self, address: u64) -> bool {
         self.loaded.read().kernels.contains_key(&address)
     }
 
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        self.run_with(launch, &mut Copies::default())
-    }
-
-    const IS_ACCELERATOR: bool = true;
-
-    fn run_with(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
-        // LLVM's plugins up to 15 have a function for one team.
-        let shape = launch.shape.unwrap_or(Shape { teams: [1, 0, 0], ..Shape::default() });
-        for copied in copies.writes.iter().chain(&copies.reads) {
-            self.access(copied.at, copied.bytes.len() as u64)?;
-        }
-        self.runtime()?.run(launch.kernel, launch.args, shape, copies)
-    }
-
-    fn begin_thread(&self, slot: usize) {
-        crash::use_slot(slot);
-    }
-
-    fn enter(&self, slot: usize, kernel: u64, timed: bool) {
-        crash::enter(slot, kernel, timed);
-    }
-
-    fn leave(&self, slot: usize) {
-        crash::leave(slot);
-    }
-
-    fn check_time(&self, limit: Duration) {
-        crash::check_time(limit);
-    }
-
-    const LOADS_AS: u64 = RUNTIME_CODE;
-
     fn fault(&self) -> Option<Fault> {
         fault_of(|| self.runtime.get().map(Runtime::name))
-    }
-
-    fn fault_reported(&self) {
-        crash::reported();
     }
 }
 

@@ -21,7 +21,7 @@ fn kernels() -> [u64; 2] {
     [add as *const () as u64, add_of_array as *const () as u64]
 }
 
-fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
+fn keeps_bytes_and_runs_kernels<B: Backend>(backend: &B, run: fn(&B, &Launch<'_>) -> Result<()>, at: u64) {
     // SAFETY: the first call; nothing else has these addresses.
     unsafe { backend.start(at, LEN, Default::default()) }.unwrap();
     let read = |from, len| {
@@ -40,24 +40,9 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
     }
     for (kernel, array) in kernels().into_iter().zip([false, true]) {
         assert!(backend.has_kernel(kernel) && !backend.has_kernel(kernel + 1));
-        backend.run(&Launch { message: 1, kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
+        run(backend, &Launch { message: 1, kernel, args: &[at, 3, 2], array, shape: None }).unwrap();
     }
     assert_eq!(read(at, 5).unwrap(), b">{svld");
-    let mut copies = Copies::default();
-    copies.write(at + 40, b"abc");
-    copies.write(at + 43, b"defg");
-    copies.read(at + 41, 3);
-    copies.read(at + 40, 1);
-    copies.read(at + 40, 3);
-    let launch = Launch { message: 1, kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
-    backend.run_with(&launch, &mut copies).unwrap();
-    let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
-    assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);
-    // What is written and read has one place.
-    assert_eq!((copies.writes[0].is_both, copies.writes[1].is_both), (true, false));
-    assert_eq!((&copies.reads[2].bytes, copies.bytes.len()), (&copies.writes[0].bytes, 7 + 3 + 1));
-    copies.write(1 << 62, b"x");
-    assert!(backend.run_with(&launch, &mut copies).is_err());
     for wild in [0, 16, u64::MAX - 3, 1 << 62] {
         assert!(read(wild, 8).is_err() && backend.write(wild, &[1; 8]).is_err());
         assert!(backend.copy(wild, at, 8).is_err() && backend.copy(at, wild, 8).is_err());
@@ -71,12 +56,35 @@ fn keeps_bytes_and_runs_kernels(backend: &impl Backend, at: u64) {
 
 #[test]
 fn the_processor_keeps_bytes_and_runs_kernels() {
-    keeps_bytes_and_runs_kernels(&Cpu::with_kernels(&kernels()).unwrap(), 0x2355_0000_0000);
+    keeps_bytes_and_runs_kernels(&Cpu::with_kernels(&kernels()).unwrap(), Cpu::run, 0x2355_0000_0000);
 }
 
 #[test]
 fn memory_out_of_reach_keeps_bytes_too() {
     let shadow = Shadow::new(&kernels());
-    keeps_bytes_and_runs_kernels(&shadow, 0x2356_0000_0000);
+    let run = |shadow: &Shadow, launch: &Launch<'_>| shadow.run(launch, &mut Copies::default());
+    keeps_bytes_and_runs_kernels(&shadow, run, 0x2356_0000_0000);
     assert!(shadow.direct(0x2356_0000_0000, 1).is_none());
+}
+
+#[test]
+fn an_accelerator_copies_before_and_after_a_kernel() {
+    let (shadow, at) = (Shadow::new(&kernels()), 0x2357_0000_0000);
+    // SAFETY: the first call; nothing else has these addresses.
+    unsafe { shadow.start(at, LEN, Default::default()) }.unwrap();
+    let mut copies = Copies::default();
+    copies.write(at + 40, b"abc");
+    copies.write(at + 43, b"defg");
+    copies.read(at + 41, 3);
+    copies.read(at + 40, 1);
+    copies.read(at + 40, 3);
+    let launch = Launch { message: 1, kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
+    shadow.run(&launch, &mut copies).unwrap();
+    let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
+    assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);
+    // What is written and read has one place.
+    assert_eq!((copies.writes[0].is_both, copies.writes[1].is_both), (true, false));
+    assert_eq!((&copies.reads[2].bytes, copies.bytes.len()), (&copies.writes[0].bytes, 7 + 3 + 1));
+    copies.write(1 << 62, b"x");
+    assert!(shadow.run(&launch, &mut copies).is_err());
 }
