@@ -100,6 +100,8 @@ all: $(flang-runtime)
 
 # The end of each build keeps one core only.
 both: $(flang-runtime)
+	@scripts/can-build mpicc.openmpi openmpi
+	@MPICC=mpicc.openmpi scripts/share-crates build/cargo/openmpi build/cargo/mpich
 	@$(MAKE) --no-print-directory MPI=mpich MPICC=mpicc.mpich all & \
 	  $(MAKE) --no-print-directory MPI=openmpi MPICC=mpicc.openmpi all; status=$$?; wait $$! && exit $$status
 
