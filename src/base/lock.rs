@@ -9,7 +9,7 @@
 //! no user code, no blocking MPI call. [`order`] names the exceptions.
 //!
 //! It lists neither read-write locks nor plain ones of [`sync`]: threads take these last, and for a
-//! moment. Those of `plugin::near`, which are held for longer, no thread waits for. The one of
+//! moment. Those of `plugin::devices::shared_memory`, which are held for longer, no thread waits for. The one of
 //! `ffi::images` comes first, and only calls that load or unload images wait for it.
 
 use super::sync;

@@ -3,7 +3,7 @@
 
 use super::queue::queue_of;
 use super::*;
-use crate::plugin::queue::Event;
+use crate::plugin::messages::queue::Event;
 
 /// The event that a handle stands for.
 ///

@@ -5,8 +5,8 @@ use super::*;
 use crate::base::elf;
 use crate::base::sync::Mutex;
 use crate::debug;
-use crate::plugin::image::Entry;
-use crate::plugin::{compatibility, unified};
+use crate::plugin::devices::images::Entry;
+use crate::plugin::{image_compatibility, unified};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
@@ -63,7 +63,7 @@ unsafe fn bytes_of<'a>(image: *const DeviceImage) -> Result<&'a [u8]> {
         let image = image.as_ref().ok_or_else(|| Error::new("the image is null"))?;
         let len = (image.image_end as usize).checked_sub(image.image_start as usize);
         let len = len.filter(|_| !image.image_start.is_null()).ok_or_else(|| Error::new("the image has no bytes"))?;
-        compatibility::head(&range_of(image))?.ok_or_else(|| Error::new("the image's library has gone"))?;
+        image_compatibility::head(&range_of(image))?.ok_or_else(|| Error::new("the image's library has gone"))?;
         Ok(std::slice::from_raw_parts(image.image_start.cast(), len))
     }
 }
@@ -93,12 +93,12 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
     // SAFETY: the caller's promise.
     let place = unsafe { image.as_ref() }.map_or(0..0, range_of);
     // With 0, the stock plugin would take the image without any message.
-    let Some(head) = compatibility::head(&place).unwrap_or_else(|e| give_up(e)) else {
+    let Some(head) = image_compatibility::head(&place).unwrap_or_else(|e| give_up(e)) else {
         // LLVM 15 to 18 show images of unloaded libraries again and again.
         // SAFETY: the caller's promise.
         return Ok(i32::from(unsafe { take_again(image) }));
     };
-    let taken = compatibility::is_for(&place, &head, device);
+    let taken = image_compatibility::is_for(&place, &head, device);
     if taken {
         TAKEN.lock().insert(place.start);
     }

@@ -3,7 +3,7 @@
 
 use super::queue::{at_once, queue_of, slot_of, synchronize};
 use super::*;
-use crate::plugin::queue::Queue;
+use crate::plugin::messages::queue::Queue;
 use crate::wire::command::Shape;
 use std::ffi::c_char;
 

@@ -6,7 +6,7 @@
 //! calls this library, and uses none of these.
 
 use crate::base::{Error, Result, elf};
-use crate::plugin::libraries::loaded_libraries;
+use crate::plugin::program::libraries::loaded_libraries;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 

@@ -4,7 +4,8 @@
 use super::queue::{at_once, queue_of};
 use super::*;
 use crate::debug;
-use crate::plugin::{libraries, unified};
+use crate::plugin::program::libraries;
+use crate::plugin::unified;
 
 fn to_bytes(size: i64, device: &Device) -> Result<u64> {
     u64::try_from(size).map_err(|_| Error::new(format!("a size of {size} bytes on {}", device.name())))

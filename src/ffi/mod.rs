@@ -16,10 +16,10 @@ pub mod start;
 mod types;
 
 use crate::base::{Error, Result, log};
-use crate::plugin::boundary::{catch, guard};
-use crate::plugin::device::Device;
-use crate::plugin::ending;
+use crate::plugin::devices::device::Device;
 use crate::plugin::lifecycle::{self, choice, give_up, plugin};
+use crate::plugin::program::boundary::{catch, guard};
+use crate::plugin::program::ending;
 use crate::plugin::start::Choice;
 use handle::Handle;
 use libomptarget::Generation;

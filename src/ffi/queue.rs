@@ -4,7 +4,7 @@
 use super::handle::Handle;
 use super::types::AsyncInfo;
 use super::{Device, Error, Result, SUCCESS, on_device, plugin};
-use crate::plugin::queue::Queue;
+use crate::plugin::messages::queue::Queue;
 use std::ffi::c_void;
 
 /// Where an async info keeps the handle of its queue.

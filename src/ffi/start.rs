@@ -140,7 +140,7 @@ pub extern "C" fn __tgt_rtl_print_device_info(id: i32) {
     guard("print_device_info", (), || {
         let lines = plugin()?.device(id)?.info();
         let lines: String = lines.iter().map(|(what, value)| format!("    {what:<36}{value}\n")).collect();
-        crate::plugin::console::print(lines.as_bytes());
+        crate::plugin::program::console::print(lines.as_bytes());
         Ok(())
     });
 }

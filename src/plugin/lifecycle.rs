@@ -12,10 +12,13 @@
 //! `unregister_lib` as part of process exit. Hence the plugin registers one on several occasions,
 //! one of which is late enough.
 
-use super::boundary::{catch, guard};
-use super::device::Device;
+use super::Plugin;
+use super::devices::device::Device;
+use super::program::boundary::{catch, guard};
+use super::program::ending;
+use super::program::late_aborts;
+use super::shutdown;
 use super::start::{self, Choice};
-use super::{Plugin, ending, late_aborts, shutdown};
 use crate::base::settings::{Backend, Settings};
 use crate::base::sync::Mutex;
 use crate::base::target::Target;

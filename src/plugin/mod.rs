@@ -1,53 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The host side: the devices of this program, and what belongs to none of them alone.
+//!
+//! Each module uses only modules below it, and each folder lists its files from top to bottom:
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `image_compatibility` | which images of the program this process's devices can execute |
+//! | `lifecycle` | the plugin of this process, from the first call to the last |
+//! | `start` | decides whether this process offloads over MPI, and starts the plugin |
+//! | `Plugin` | in this file: what concerns several devices |
+//! | `shutdown` | ends the use of the devices |
+//! | `trace` | statistics and traces |
+//! | `devices` | devices as libomptarget knows them: queues, memory, images |
+//! | `progress` | sends, receives and waits |
+//! | `unified` | regions that use the program's memory by its addresses |
+//! | `messages` | queues, the messages that they send, and what is known of each device |
+//! | `addresses` | who has which addresses |
+//! | `program` | the program's process: calls from it, what it prints, its end |
 
-pub(crate) mod address_map;
-mod arena;
-mod batch;
-pub(crate) mod boundary;
-pub(crate) mod compatibility;
-mod connection;
-pub(crate) mod console;
-pub(crate) mod device;
-mod diagnose;
-pub(crate) mod distribute;
-pub(crate) mod ending;
-pub(crate) mod engine;
-mod flight;
-mod heartbeat;
-pub(crate) mod image;
-mod late_aborts;
-pub(crate) mod libraries;
+pub(crate) mod addresses;
+pub(crate) mod devices;
+pub(crate) mod image_compatibility;
 pub(crate) mod lifecycle;
-pub(crate) mod near;
-mod pending;
-pub(crate) mod port;
-mod progress_lock;
-pub(crate) mod queue;
-pub(crate) mod queue_trace;
-mod queues;
+pub(crate) mod messages;
+pub(crate) mod program;
+pub(crate) mod progress;
 pub(crate) mod shutdown;
 pub(crate) mod start;
-mod tags;
 mod trace;
-mod transfer;
-mod unawaited;
 pub(crate) mod unified;
-mod wait;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, elf, log};
-use address_map::AddressMap;
-use device::Device;
-use distribute::{Coming, Distribution};
-use engine::Engine;
-use image::Entry;
-use queue::Queue;
+use addresses::address_map::AddressMap;
+use addresses::host_allocations::Allocations;
+use devices::device::Device;
+use devices::image_distribution::{Coming, Distribution};
+use devices::images::Entry;
+use messages::queue::Queue;
+use program::ending;
+use progress::engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace::Trace;
-use unified::Allocations;
 
 /// How long the devices may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -86,7 +82,7 @@ impl Plugin {
         device.ok_or_else(|| Error::new(format!("there is no device {id}; there are {}", self.devices.len())))
     }
 
-    /// [`Memory::submit`](transfer::Memory::submit), or a copy between devices if `from` is a device address.
+    /// [`Memory::submit`](devices::memory::Memory::submit), or a copy between devices if `from` is a device address.
     ///
     /// # Safety
     /// As for that function, unless `from` is a device address.
@@ -107,7 +103,7 @@ impl Plugin {
         }
     }
 
-    /// [`Memory::retrieve`](transfer::Memory::retrieve), or a copy between devices if `to` is a device address.
+    /// [`Memory::retrieve`](devices::memory::Memory::retrieve), or a copy between devices if `to` is a device address.
     ///
     /// # Safety
     /// As for that function, unless `to` is a device address.
@@ -151,7 +147,7 @@ impl Plugin {
     }
 
     /// Copies between devices as a part of a queue of the source, or between what was allocated for them of the program's
-    /// memory. See [`Memory::exchange`](transfer::Memory::exchange).
+    /// memory. See [`Memory::exchange`](devices::memory::Memory::exchange).
     pub(crate) fn exchange(
         &self,
         from: (&Device, u64),

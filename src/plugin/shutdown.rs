@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Ends the use of the devices: shuts down devices and MPI, or leaves the job without that.
 
-use super::connection::Connection;
-use super::ending;
-use super::engine::Engine;
-use super::port::Port;
-use super::queue::Queue;
+use super::messages::port::Port;
+use super::messages::queue::Queue;
+use super::program::ending;
+use super::progress::connection::Connection;
+use super::progress::engine::Engine;
 use crate::base::{Error, log};
 use crate::link::Progress;
 use crate::mpi::{self, pmi};

@@ -2,16 +2,16 @@
 //! Decides whether this process offloads over MPI, and starts the plugin.
 
 use super::Plugin;
-use super::address_map::{self, AddressMap, Reservation};
-use super::arena::LARGE_PAGE;
-use super::device::Device;
-use super::engine::Engine;
-use super::libraries;
-use super::near::{Offer, SharedPart};
-use super::port::Port;
-use super::queue::Queue;
-use super::queue_trace::Tracing;
-use super::queues::Queues;
+use super::addresses::address_map::{self, AddressMap, Reservation};
+use super::addresses::arena::LARGE_PAGE;
+use super::devices::device::Device;
+use super::devices::queues::Queues;
+use super::devices::shared_memory::{Offer, SharedPart};
+use super::messages::port::Port;
+use super::messages::queue::Queue;
+use super::messages::queue_trace::Tracing;
+use super::program::libraries;
+use super::progress::engine::Engine;
 use super::trace::Trace;
 use super::unified::Unified;
 use crate::base::settings::{self, Backend, Bind, Settings};

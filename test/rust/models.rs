@@ -13,8 +13,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
-use plugin::pending::Pending;
-use plugin::progress_lock::ProgressLock;
+use plugin::messages::pending::Pending;
+use plugin::progress::progress_lock::ProgressLock;
 
 /// `crate::base::sync` and `crate::base::lock` for the files included here.
 mod base {
@@ -174,8 +174,13 @@ mod link {
 #[path = "../../src/plugin"]
 #[allow(dead_code, reason = "what the product asks besides")]
 mod plugin {
-    pub mod pending;
-    pub mod progress_lock;
+    pub mod messages {
+        pub mod pending;
+    }
+
+    pub mod progress {
+        pub mod progress_lock;
+    }
 }
 
 #[allow(dead_code, reason = "what a copy of the process needs")]

@@ -9,7 +9,7 @@
 //! over. So an arrow's end follows its slice in the file, and has the slice's begin as its time.
 
 use super::view::View;
-use crate::plugin::queue_trace::{Note, What};
+use crate::plugin::messages::queue_trace::{Note, What};
 use crate::wire::record::Kind;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};

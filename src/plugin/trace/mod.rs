@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Statistics and traces of what the program and the devices did.
 //!
-//! Queues record what is requested of them (see [`super::queue_trace`]), devices what they do. Both
+//! Queues record what is requested of them (see [`crate::plugin::messages::queue_trace`]), devices what they do. Both
 //! identify kernels by address, so records are collected before an image is unloaded, and at the
 //! end. At the start and at the end the devices' clocks are compared with the program's.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | this one | collects the records |
+//! | `file` | writes the trace, which Perfetto opens |
+//! | `stats` | writes the statistics of a device, as a table |
+//! | `view` | the records of one device, from both sides, with kernels by name |
 
 mod file;
 mod stats;
@@ -13,8 +20,8 @@ use crate::base::clock::{self, Line};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::Settings;
 use crate::base::{Error, Result, log, name};
-use crate::plugin::device::Device;
-use crate::plugin::queue_trace::Tracing;
+use crate::plugin::devices::device::Device;
+use crate::plugin::messages::queue_trace::Tracing;
 use crate::wire::control::Control;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};

@@ -2,8 +2,8 @@
 //! The records of one device, from both sides, with kernels by name.
 
 use crate::base::clock::Line;
-use crate::plugin::device::Device;
-use crate::plugin::queue_trace::DeviceTrace;
+use crate::plugin::devices::device::Device;
+use crate::plugin::messages::queue_trace::DeviceTrace;
 use crate::wire::record::{Direction, Kind, Record, Sum, TraceEvent};
 use std::collections::HashMap;
 

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
 //! they have changed. The waiting thread does so, between its polls.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | this one | which devices can do that, and what they ask for |
+//! | `fetch` | sends the program's memory to a device |
+//! | `functions` | the symbols of the program's functions, by their addresses |
+//! | `merge` | takes changes over into the program's memory |
 
-pub(super) mod allocations;
+mod fetch;
 mod functions;
-mod memory;
 mod merge;
 
-pub(crate) use allocations::Allocations;
-
-use super::address_map::Reservation;
-use super::diagnose;
-use super::libraries::loaded_libraries;
-use super::port::Ports;
 use crate::base::limits::{self, MEMORY_PIECE};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf};
+use crate::plugin::addresses::address_map::Reservation;
+use crate::plugin::addresses::host_allocations::Allocations;
+use crate::plugin::messages::diagnose;
+use crate::plugin::messages::port::Ports;
+use crate::plugin::program::libraries::loaded_libraries;
 use crate::sys::process::{self, Mappings};
 use crate::sys::{crew, layout, node, shared_file};
 use crate::wire::command::SharedFile;
@@ -268,7 +273,7 @@ impl Unified {
             let answered = self.may_use(port).and_then(|may_use| match request {
                 _ if !may_use => Ok(false),
                 Request::Fetch { at, len, known } => {
-                    memory::send((post, port), at..at.saturating_add(len), Known(&known))
+                    fetch::send((post, port), at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].alive()?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::base::target::{Target, empty};
-use crate::plugin::libraries::loaded_libraries;
+use crate::plugin::program::libraries::loaded_libraries;
 use proptest::prelude::*;
 
 fn own_file() -> Vec<u8> {

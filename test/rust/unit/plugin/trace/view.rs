@@ -2,8 +2,8 @@
 //! Unit tests of `src/plugin/trace/view.rs`.
 
 use super::*;
-use crate::plugin::queue_trace::What;
-use crate::plugin::queue_trace::tests::trace_of;
+use crate::plugin::messages::queue_trace::What;
+use crate::plugin::messages::queue_trace::tests::trace_of;
 
 #[test]
 fn events_are_bounded_over_the_whole_run() {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The messages that one device was sent and that are not complete, by their numbers.
+//!
+//! A message has parts that end in any order: its answer, the program's own ends of the bulk
+//! transfers that it names, and the message that makes another device receive what it sends. It
+//! is complete, and removed, when all of them are over, even if older messages are still open.
+
+use super::batch::{Awaited, PendingRead, Source};
+use super::queue::Queue;
+use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(crate) struct Sent {
+    seq: u64,
+    /// The queue that is complete only when this message is.
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) awaited: Awaited,
+    /// The message that this one is a part of: its port and number.
+    pub(crate) part_of: Option<(usize, u64)>,
+    answered: bool,
+    /// Parts that are not over.
+    parts: u32,
+}
+
+/// The messages that are not complete, and how many there were.
+pub(crate) struct Flight {
+    next: u64,
+    /// In the order of their numbers.
+    sent: VecDeque<Sent>,
+    answered: u64,
+    /// Empty lists of reads, for reuse.
+    pub(super) pool: Vec<Vec<PendingRead>>,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Flight { next: FIRST_MESSAGE, sent: VecDeque::with_capacity(IN_FLIGHT), answered: 0, pool: Vec::new() }
+    }
+}
+
+impl Flight {
+    pub(crate) fn push(&mut self, queue: Arc<Queue>, awaited: Awaited, part_of: Option<(usize, u64)>) -> u64 {
+        let seq = self.next;
+        self.next += 1;
+        let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
+        self.sent.push_back(Sent { seq, queue, awaited, part_of, answered: false, parts });
+        seq
+    }
+
+    #[inline]
+    fn position(&self, seq: u64) -> Option<usize> {
+        // The common case: the oldest message.
+        match self.sent.front() {
+            Some(first) if first.seq == seq => Some(0),
+            _ => self.sent.binary_search_by_key(&seq, |s| s.seq).ok(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unanswered(&self, seq: u64) -> Option<&Sent> {
+        self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
+    }
+
+    /// Marks a message as answered. Returns the message if it is complete.
+    #[inline]
+    pub(crate) fn answer(&mut self, seq: u64) -> Option<Sent> {
+        let i = self.position(seq)?;
+        self.sent[i].answered = true;
+        self.answered += 1;
+        self.end_part_of(i)
+    }
+
+    /// Ends a part of a message besides its answer. Returns the message if it is complete.
+    pub(crate) fn end_part(&mut self, seq: u64) -> Option<Sent> {
+        let i = self.position(seq)?;
+        self.end_part_of(i)
+    }
+
+    #[inline]
+    fn end_part_of(&mut self, i: usize) -> Option<Sent> {
+        let sent = &mut self.sent[i];
+        sent.parts -= 1;
+        if sent.parts > 0 {
+            return None;
+        }
+        let mut sent = if i == 0 { self.sent.pop_front()? } else { self.sent.remove(i)? };
+        if self.pool.len() < IN_FLIGHT {
+            let mut reads = std::mem::take(&mut sent.awaited.reads);
+            reads.clear();
+            self.pool.push(reads);
+        }
+        Some(sent)
+    }
+
+    /// True if message `seq`, which was sent, is complete.
+    pub(crate) fn is_complete(&self, seq: u64) -> bool {
+        self.position(seq).is_none()
+    }
+
+    /// True if the messages of a queue up to `seq`, which was sent, are complete. An earlier one may end later: its data may
+    /// come from an accelerator.
+    pub(crate) fn is_over(&self, seq: u64, (port, queue): (usize, u32)) -> bool {
+        let mut until = self.sent.iter().take_while(|sent| sent.seq <= seq);
+        !until.any(|sent| (sent.queue.port(), sent.queue.id) == (port, queue))
+    }
+
+    /// True if message `seq` is not complete, and the device may have executed it before that: another device has a part in
+    /// it, or this process reads shared memory.
+    pub(crate) fn ends_elsewhere(&self, seq: u64) -> bool {
+        let is_shared = |read: &PendingRead| matches!(read.source, Source::Shared { .. });
+        let ends_elsewhere = |awaited: &Awaited| awaited.extra.elsewhere || awaited.reads.iter().any(is_shared);
+        self.position(seq).is_some_and(|i| ends_elsewhere(&self.sent[i].awaited))
+    }
+
+    /// The numbers of messages sent and answered.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.next - FIRST_MESSAGE, self.answered)
+    }
+
+    /// The last kernel of the oldest message that runs one and is not answered.
+    pub(crate) fn kernel(&self) -> Option<u64> {
+        self.sent.iter().find(|s| !s.answered && s.awaited.kernel != 0).map(|s| s.awaited.kernel)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../test/rust/unit/plugin/messages/in_flight.rs"]
+mod tests;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The host's ends of the devices: the messages that each was sent and has not answered, and the
+//! state of each.
+
+use super::batch::{Batch, PendingRead, Source};
+use super::in_flight::{Flight, Sent};
+use super::queue::Queue;
+use super::unawaited::Unawaited;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, name};
+use crate::debug;
+use crate::link::Link;
+use crate::plugin::addresses::arena::Arena;
+use crate::plugin::program::ending;
+use crate::sys::node;
+use crate::wire::command::Head;
+use crate::wire::record::{Record, Records};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+pub(crate) struct Port {
+    pub(crate) rank: usize,
+    /// The device's number within its rank, if the rank has several.
+    pub(crate) worker: Option<u8>,
+    /// It is on another node.
+    pub(crate) is_far: bool,
+    /// "device 0 (rank 0 on host a)".
+    pub(crate) name: String,
+    pub(crate) flight: Mutex<Flight, { order::FLIGHT }>,
+    pub(crate) unawaited: Unawaited,
+    failed_unseen: AtomicBool,
+    in_flight: AtomicUsize,
+    lost: AtomicBool,
+    pub(crate) arena: Mutex<Arena, { order::ARENA }>,
+    /// Names of its kernels by address.
+    pub(crate) kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
+    /// Messages that arrived and are not answers.
+    unasked: AtomicU64,
+    /// `Changed` messages that were merged, see [`Head::merged`].
+    merged: AtomicU32,
+    pub(crate) records: Mutex<Vec<Record>, { order::LEAF }>,
+    /// The device's file with what it has fetched of the program's memory, once that was needed.
+    fetched: Mutex<Option<Arc<File>>, { order::LEAF }>,
+}
+
+impl Port {
+    pub(crate) fn new(rank: usize, worker: Option<u8>, is_far: bool, name: String) -> Port {
+        Port {
+            rank,
+            worker,
+            is_far,
+            name,
+            flight: Mutex::default(),
+            unawaited: Unawaited::default(),
+            failed_unseen: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            arena: Mutex::new(Arena::new(0..0)),
+            kernels: Mutex::default(),
+            unasked: AtomicU64::new(0),
+            merged: AtomicU32::new(0),
+            records: Mutex::default(),
+            fetched: Mutex::default(),
+        }
+    }
+
+    /// Numbers the message of a batch and submits it; returns its number. The link has to be started afterwards. The queue
+    /// `owner` is complete only when the message is. The message may be a part of another one (its port and number).
+    #[inline]
+    pub(crate) fn post<C>(
+        &self,
+        batch: &mut Batch,
+        owner: &Arc<Queue>,
+        part_of: Option<(usize, u64)>,
+        link: &Link<C>,
+    ) -> u64 {
+        owner.pending.begin();
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        // One lock covers numbering and submitting: messages arrive in the order of their numbers.
+        let mut flight = self.flight.lock();
+        let (mut message, awaited) = batch.take(flight.pool.pop().unwrap_or_default());
+        let seq = flight.push(owner.clone(), awaited, part_of);
+        Head::patch(&mut message, seq, node::current_core(), self.merged.load(Ordering::Relaxed));
+        message.extend(self.worker);
+        debug!("to {}: message {seq} of {} bytes", self.name, message.len());
+        link.enqueue(self.rank, message);
+        seq
+    }
+
+    /// A condition to wait for: each message that nobody waits for by now is complete, or the device is lost.
+    pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
+        let left = self.unawaited.lock().numbers();
+        move || self.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
+    }
+
+    /// The numbers of messages sent to the device, and received from it.
+    pub(crate) fn messages(&self) -> (u64, u64) {
+        let (sent, answered) = self.flight.lock().counts();
+        (sent, answered + self.unasked.load(Ordering::Relaxed))
+    }
+
+    /// Counts a message that is not an answer.
+    pub(crate) fn count_unasked(&self) {
+        self.unasked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A `Changed` message of the device was merged. Messages that are sent from now on say so.
+    pub(crate) fn count_merged(&self) {
+        self.merged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Describes what is awaited, for messages.
+    pub(crate) fn awaited(&self) -> String {
+        let kernel = self.flight.lock().kernel();
+        kernel.map_or("data or an image".into(), |kernel| format!("kernel {}", self.kernel_name(kernel)))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep(&self, mut records: Records<'_>) -> Result<()> {
+        let mut kept = self.records.lock();
+        while let Some(record) = records.take()? {
+            kept.push(record);
+        }
+        Ok(())
+    }
+
+    /// The symbol of a kernel.
+    #[cold]
+    pub(crate) fn kernel_symbol(&self, kernel: u64) -> String {
+        self.kernels.lock().get(&kernel).cloned().unwrap_or_else(|| format!("at {kernel:#x}"))
+    }
+
+    /// A kernel's name for the user: "main, line 12".
+    #[cold]
+    pub(crate) fn kernel_name(&self, kernel: u64) -> String {
+        name::of_kernel(&self.kernel_symbol(kernel))
+    }
+
+    /// Fails if this device was lost.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) { Err(Error::Reported) } else { Ok(()) }
+    }
+
+    /// Marks the device as lost: its contents can't be trusted any more. True the first time.
+    pub(crate) fn lose(&self) -> bool {
+        // Who finds the device lost also finds what was noted before: that nobody has seen its failure.
+        let is_first = !self.lost.swap(true, Ordering::AcqRel);
+        // An open file keeps its memory, which may be much, also when the device has ended.
+        self.fetched.lock().take();
+        is_first
+    }
+
+    /// The device's file with what it has fetched, which `open` opens the first time.
+    pub(crate) fn fetched(&self, open: impl FnOnce() -> Result<File>) -> Result<Arc<File>> {
+        let mut fetched = self.fetched.lock();
+        self.alive()?;
+        if let Some(file) = &*fetched {
+            return Ok(file.clone());
+        }
+        Ok(fetched.insert(Arc::new(open()?)).clone())
+    }
+
+    /// True if message `seq`, which was sent, is complete, with its answer and all its data.
+    pub(crate) fn is_complete(&self, seq: u64) -> bool {
+        self.flight.lock().is_complete(seq)
+    }
+
+    /// A message failed that nobody waits for.
+    pub(crate) fn fail_unseen(&self) {
+        self.failed_unseen.store(true, Ordering::Relaxed);
+    }
+
+    /// True if a message failed that nobody waited for, and no call has failed since.
+    pub(crate) fn has_failed_unseen(&self) -> bool {
+        self.failed_unseen.load(Ordering::Relaxed)
+    }
+
+    /// A call on the device fails. While the process exits, nobody looks at that.
+    #[cold]
+    pub(crate) fn note_failed_call(&self) {
+        if ending::status().is_none() {
+            self.failed_unseen.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// The devices in the order of their numbers.
+pub(crate) struct Ports {
+    all: Box<[Port]>,
+    /// The first device of each rank; the others of that rank follow it.
+    by_rank: Vec<Option<usize>>,
+}
+
+impl Deref for Ports {
+    type Target = [Port];
+
+    fn deref(&self) -> &[Port] {
+        &self.all
+    }
+}
+
+impl Ports {
+    pub(crate) fn new(all: Vec<Port>, ranks: usize) -> Ports {
+        let mut by_rank = vec![None; ranks];
+        for (i, port) in all.iter().enumerate() {
+            by_rank[port.rank].get_or_insert(i);
+        }
+        Ports { all: all.into(), by_rank }
+    }
+
+    /// True if the job contains only this program and its devices.
+    pub(crate) fn are_whole_job(&self) -> bool {
+        self.by_rank.iter().flatten().count() + 1 == self.by_rank.len()
+    }
+
+    /// True while a device has a message that is not complete.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.iter().any(|port| port.in_flight() > 0)
+    }
+
+    /// The device that sent a message from a rank, and the message without the device's own number.
+    #[inline]
+    pub(crate) fn sender<'a>(&self, from: usize, message: &'a [u8]) -> Option<(usize, &'a [u8])> {
+        let first = (*self.by_rank.get(from)?)?;
+        if self.all[first].worker.is_none() {
+            return Some((first, message));
+        }
+        let (&worker, message) = message.split_last()?;
+        let port = first + usize::from(worker);
+        (self.all.get(port)?.rank == from).then_some((port, message))
+    }
+
+    /// Applies the answer to message `seq`: copies the bytes of its reads, or fails its queue. False if
+    /// there is no such message, or if it does not read this number of bytes.
+    #[inline]
+    pub(crate) fn answer(&self, port: usize, seq: u64, answer: Result<&[u8]>) -> bool {
+        let mut flight = self.all[port].flight.lock();
+        let Some(sent) = flight.unanswered(seq) else { return false };
+        match answer {
+            Err(error) => sent.queue.fail(error),
+            Ok(mut bytes) => {
+                for &PendingRead { to, len, source } in &sent.awaited.reads {
+                    let from = match source {
+                        Source::Shared { here, .. } => here,
+                        Source::Reply => {
+                            let Some((piece, rest)) = bytes.split_at_checked(len) else { return false };
+                            bytes = rest;
+                            piece.as_ptr()
+                        }
+                    };
+                    // SAFETY: both are valid until the queue is complete, which is not before `complete` below. Shared memory
+                    // and the program's may be the same: a region has got a pointer to it.
+                    unsafe { to.copy_from(from, len) };
+                }
+                if !bytes.is_empty() {
+                    return false;
+                }
+            }
+        }
+        let complete = flight.answer(seq);
+        drop(flight);
+        if let Some(sent) = complete {
+            self.complete(port, sent);
+        }
+        true
+    }
+
+    /// Fails message `seq` before its answer, with the error for its kernel, if there is such a message.
+    pub(crate) fn fail(&self, port: usize, seq: u64, error: impl FnOnce(u64) -> Error) {
+        if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
+            sent.queue.fail(error(sent.awaited.kernel));
+        }
+    }
+
+    /// Ends a part of message `seq` besides its answer.
+    pub(crate) fn end_part(&self, port: usize, seq: u64) {
+        let complete = self.all[port].flight.lock().end_part(seq);
+        if let Some(sent) = complete {
+            self.complete(port, sent);
+        }
+    }
+
+    /// Ends the wait for a message of a port that is complete, and for the message that it was the last open part of.
+    #[inline]
+    fn complete(&self, port: usize, sent: Sent) {
+        self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);
+        let whole = sent.part_of.and_then(|(port, seq)| Some((port, self.all[port].flight.lock().end_part(seq)?)));
+        sent.queue.pending.end();
+        if let Some((port, sent)) = whole {
+            self.complete(port, sent);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
+
+use super::batch::Batch;
+use super::pending::Pending;
+use super::queue_trace::{QueueTrace, Tracing, What};
+use crate::base::Error;
+use crate::base::lock::{Guard, Mutex, order};
+use crate::base::sync;
+use crate::wire::command::CONTROL;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The numbers of a device's queues. A number is reused only after its queue has been dropped, and
+/// with it all of its messages: a device identifies queues by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Ids(Mutex<FreeIds, { order::LEAF }>);
+
+#[derive(Debug, Default)]
+struct FreeIds {
+    free: Vec<u32>,
+    /// The highest number in use so far; 0 is [`CONTROL`].
+    highest: u32,
+}
+
+/// Operations that a device executes in order.
+pub(crate) struct Queue {
+    /// Its number on the wire.
+    pub(crate) id: u32,
+    /// Where the number came from, and goes back to.
+    ids: Option<Arc<Ids>>,
+    port: usize,
+    open: Mutex<Open, { order::OPEN }>,
+    /// Messages and transfers that are not complete.
+    pub(crate) pending: Pending,
+    /// The last wait for it took as long as a kernel that may need the cores of this node.
+    pub(crate) waited_long: AtomicBool,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>, { order::LEAF }>,
+}
+
+/// The end of a queue: what it collects now, and what it has sent.
+#[derive(Default)]
+pub(crate) struct Open {
+    batch: Batch,
+    /// Events whose position is the end of the batch, with their stamps.
+    events: Vec<(Arc<Event>, u64)>,
+    /// The number of the message sent last, 0 if none.
+    pub(crate) last: u64,
+    /// Of the messages that nobody waits for, the number of those that this queue comes behind.
+    pub(crate) seen: u64,
+    /// The number of the last message that reads shared memory, 0 if none.
+    pub(crate) shares: u64,
+    /// The queues that receive its copies to other devices, one on each.
+    receivers: Vec<Arc<Queue>>,
+    pub(crate) trace: QueueTrace,
+}
+
+impl Open {
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+
+    /// Adds an operation of the batch to the trace, if there is one.
+    #[inline]
+    pub(crate) fn note(&mut self, tracing: &Tracing, at: u64, what: What) {
+        if tracing.trace {
+            self.trace.asked(at, what);
+        }
+    }
+
+    /// Sets the number that the batch was given, which `reads_shared` memory or not.
+    pub(crate) fn numbered(&mut self, seq: u64, reads_shared: bool) {
+        self.last = seq;
+        if reads_shared {
+            self.shares = seq;
+        }
+    }
+
+    /// Gives the batch's events their final position: the message was sent.
+    #[inline]
+    pub(crate) fn sent(&mut self, queue: &Queue, tracing: &Tracing) {
+        if tracing.trace {
+            self.trace.sent(self.last);
+        }
+        for (event, stamp) in self.events.drain(..) {
+            event.sent(queue, stamp, self.last);
+        }
+    }
+
+    /// The queue that receives all of this queue's copies to the device of a port.
+    pub(crate) fn receiver(&mut self, port: usize, create: impl FnOnce() -> Arc<Queue>) -> Arc<Queue> {
+        let known = self.receivers.iter().find(|queue| queue.port == port).cloned();
+        known.unwrap_or_else(|| {
+            let queue = create();
+            self.receivers.push(queue.clone());
+            queue
+        })
+    }
+
+    /// Clears what is left of this use of the queue, but for the trace; keeps the memory of its lists.
+    pub(crate) fn reset(&mut self) {
+        self.batch.reset();
+        self.events.clear();
+        self.receivers.clear();
+        (self.last, self.shares) = (0, 0);
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(ids: &Arc<Ids>, port: usize) -> Arc<Queue> {
+        let mut numbers = ids.0.lock();
+        let id = numbers.free.pop().unwrap_or_else(|| {
+            numbers.highest += 1;
+            numbers.highest
+        });
+        drop(numbers);
+        Queue::with(id, Some(ids.clone()), port)
+    }
+
+    /// A queue for commands that concern the whole device.
+    pub(crate) fn control(port: usize) -> Arc<Queue> {
+        Queue::with(CONTROL, None, port)
+    }
+
+    fn with(id: u32, ids: Option<Arc<Ids>>, port: usize) -> Arc<Queue> {
+        let open = Open { batch: Batch::new(id), ..Open::default() };
+        Arc::new(Queue {
+            id,
+            ids,
+            port,
+            open: Mutex::new(open),
+            pending: Pending::default(),
+            waited_long: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+        })
+    }
+
+    /// The number of its device, which is the index of the device's [`super::port::Port`].
+    pub(crate) fn port(&self) -> usize {
+        self.port
+    }
+
+    #[inline]
+    #[track_caller]
+    pub(crate) fn open(&self) -> Guard<'_, Open, { order::OPEN }> {
+        self.open.lock()
+    }
+
+    /// [`Queue::open`] while the queue at the sending end of the copy is locked.
+    pub(crate) fn open_receiver(&self) -> Guard<'_, Open, { order::OTHER_END }> {
+        self.open.lock_as()
+    }
+
+    /// True if nothing was collected that is not complete.
+    pub(crate) fn is_idle(&self) -> bool {
+        let open = self.open();
+        open.batch.is_empty() && self.pending.is_idle()
+    }
+
+    /// Stores a failure, unless one with a text is stored already.
+    #[cold]
+    pub(crate) fn fail(&self, error: Error) {
+        let mut failure = self.failure.lock();
+        match &*failure {
+            Some(Error::Text(_)) => {}
+            _ => *failure = Some(error),
+        }
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first failure since the last call.
+    #[inline]
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        if !self.has_failed() {
+            return None;
+        }
+        self.failed.store(false, Ordering::Relaxed);
+        self.failure.lock().take()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(ids) = &self.ids {
+            ids.0.lock().free.push(self.id);
+        }
+    }
+}
+
+/// A position in a queue that other queues can wait for. It outlives its queue and, once
+/// complete, stays so until it is recorded again.
+#[derive(Default)]
+pub(crate) struct Event {
+    pub(crate) position: Mutex<Position, { order::LEAF }>,
+    stamp: AtomicU64,
+}
+
+/// Destroyed events, which are created again: their memory stays that of events. libomptarget, asked for a pointer to
+/// memory that is not mapped, waits for the event of a mapping next to it, which another thread may destroy at that
+/// moment (LLVM 16).
+static DESTROYED: sync::Mutex<Vec<Arc<Event>>> = sync::Mutex::new(Vec::new());
+
+#[derive(Clone, Default)]
+pub(crate) enum Position {
+    /// Not recorded, or there was nothing to wait for.
+    #[default]
+    Complete,
+    /// At the end of the message that this queue is collecting.
+    Open(Arc<Queue>),
+    /// At the end of this message of the queue of this number.
+    Sent { port: usize, seq: u64, queue: u32 },
+}
+
+impl Event {
+    /// An event that is complete.
+    pub(crate) fn create() -> Arc<Event> {
+        DESTROYED.lock().pop().unwrap_or_default()
+    }
+
+    /// Completes the event. Waiting for it remains possible, as long as the process runs.
+    pub(crate) fn destroy(self: Arc<Event>) {
+        self.stamp.fetch_add(1, Ordering::Relaxed);
+        let position = std::mem::take(&mut *self.position.lock());
+        drop(position); // perhaps the last share of a queue
+        DESTROYED.lock().push(self);
+    }
+
+    /// Records the event behind everything that `queue` has collected and sent so far.
+    pub(crate) fn record(self: &Arc<Event>, queue: &Arc<Queue>) {
+        let open = &mut *queue.open.lock();
+        let stamp = self.stamp.fetch_add(1, Ordering::Relaxed) + 1;
+        *self.position.lock() = if !open.batch.is_empty() {
+            open.events.push((self.clone(), stamp));
+            Position::Open(queue.clone())
+        } else if open.last != 0 {
+            Position::Sent { port: queue.port, seq: open.last, queue: queue.id }
+        } else {
+            Position::Complete
+        };
+    }
+
+    /// Sets the number of the event's message, unless the event was recorded again since.
+    fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
+        let mut position = self.position.lock();
+        if self.stamp.load(Ordering::Relaxed) == stamp {
+            *position = Position::Sent { port: queue.port, seq, queue: queue.id };
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../test/rust/unit/plugin/messages/queue.rs"]
+mod tests;

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! The connection to all devices: sends messages, starts transfers, dispatches what arrives, and writes what
+//! regions print. Once the link is broken, every call fails, here and in the modules that use this one.
+
+use crate::base::limits::OUTPUT_STEP;
+use crate::base::lock::{Mutex, order};
+use crate::base::{Error, Result, log};
+use crate::debug;
+use crate::link::{Inbox, Link, Peer, Progress, Span};
+use crate::mpi::{TAG_MEMORY, pmi};
+use crate::plugin::addresses::address_map::AddressMap;
+use crate::plugin::messages::batch::Batch;
+use crate::plugin::messages::bulk_tags::Lease;
+use crate::plugin::messages::diagnose;
+use crate::plugin::messages::in_flight::Sent;
+use crate::plugin::messages::port::Ports;
+use crate::plugin::messages::queue::{Open, Queue};
+use crate::plugin::messages::queue_trace::Tracing;
+use crate::plugin::program::console::Console;
+use crate::plugin::program::ending;
+use crate::plugin::unified::{Post, Request, Unified};
+use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
+use crate::wire::control::{Answer, Control};
+use crate::wire::memory_piece;
+use crate::wire::reply::{Digests, Failure, Reply};
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// How long failures of waiting threads are delayed when the program ends MPI.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long MPI may take to end all ranks.
+const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How often to retry writing what regions printed while another thread holds the stream.
+const OUTPUT_RETRY: Duration = Duration::from_micros(100);
+
+/// What a bulk transfer is for. Keeps the transfer's memory if that is not the program's.
+pub(crate) enum Transfer {
+    /// It is a part of a message.
+    Part { port: usize, message: u64, lease: Arc<Lease> },
+    /// A device gets a piece of the program's memory.
+    Sent(Vec<u8>),
+    /// What a kernel of message `seq` has changed, with the digests of what it was.
+    Changed { port: usize, seq: u64, at: u64, new: Vec<u8>, old: Vec<u8> },
+}
+
+/// The link, and the devices at its other end.
+pub(crate) struct Connection {
+    pub(crate) link: Link<Transfer>,
+    inbox: Mutex<Inbox<Transfer>, { order::INBOX }>,
+    pub(crate) ports: Ports,
+    pub(crate) rank: usize,
+    pub(crate) tracing: Tracing,
+    /// Which device has which addresses, for error messages.
+    addresses: OnceLock<Arc<AddressMap>>,
+    console: Console,
+    pub(crate) unified: Unified,
+    /// By device: the queue for messages that the program did not request.
+    housekeeping: Vec<Arc<Queue>>,
+    /// The thread that ends the process.
+    ended_by: OnceLock<ThreadId>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        link: Link<Transfer>,
+        rank: usize,
+        ports: Ports,
+        tracing: Tracing,
+        unified: Unified,
+    ) -> Connection {
+        Connection {
+            link,
+            inbox: Mutex::default(),
+            rank,
+            tracing,
+            addresses: OnceLock::new(),
+            console: Console::new(ports.len()),
+            unified,
+            housekeeping: (0..ports.len()).map(Queue::control).collect(),
+            ended_by: OnceLock::new(),
+            ports,
+        }
+    }
+
+    /// Lets error messages name the device that an address belongs to.
+    pub(crate) fn set_addresses(&self, addresses: Arc<AddressMap>) {
+        let _ = self.addresses.set(addresses);
+    }
+
+    /// The calling thread ends the process: a broken connection does not fail other threads' calls.
+    pub(crate) fn begin_end(&self) {
+        let _ = self.ended_by.set(std::thread::current().id());
+    }
+
+    // ---- sending ---------------------------------------------------------------
+
+    /// Sends the batch of a queue at once. The message may be part of another message, `part_of` (port and number).
+    /// It counts as one of `owner`'s, and so does its failure.
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        queue: &Queue,
+        open: &mut Open,
+        owner: &Arc<Queue>,
+        part_of: Option<(usize, u64)>,
+    ) -> Result<()> {
+        let port = &self.ports[queue.port()];
+        let reads_shared = open.batch().shares();
+        let seq = port.post(open.batch(), owner, part_of, &self.link);
+        open.numbered(seq, reads_shared);
+        self.link.start().map_err(|e| self.broken(e))?;
+        open.sent(queue, &self.tracing);
+        Ok(())
+    }
+
+    /// Sends the operations that `write` appends as a message of a control queue.
+    pub(crate) fn control(&self, queue: &Arc<Queue>, write: impl FnOnce(&mut Batch)) -> Result<()> {
+        let open = &mut *queue.open();
+        open.batch().begin(self.link.buffer());
+        write(open.batch());
+        self.send(queue, open, queue, None)
+    }
+
+    /// Makes a device answer, if it can.
+    pub(crate) fn ask_for_answer(&self, port: usize) {
+        // An empty message is answered at once. If the link is broken, the waiting threads find out.
+        let _ = self.control(&self.housekeeping[port], |_| {});
+    }
+
+    /// Starts a bulk transfer to or from the device. The last message sent on `queue` has named the transfer and
+    /// counts it as one of its parts.
+    pub(crate) fn start_transfer(
+        &self,
+        (queue, message): (&Queue, u64),
+        (peer, lease): (Peer, Arc<Lease>),
+        span: Span,
+        to_device: bool,
+    ) -> Result<()> {
+        debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
+        let part = Transfer::Part { port: queue.port(), message, lease };
+        let started = match to_device {
+            true => self.link.send_bulk(peer, span, part),
+            false => self.link.receive_bulk(peer, span, part),
+        };
+        started.map_err(|e| self.broken(e))
+    }
+
+    // ---- receiving -------------------------------------------------------------
+
+    /// Makes progress unless another thread does.
+    #[inline]
+    pub(crate) fn drive(&self) -> Result<Progress> {
+        let Some(mut inbox) = self.inbox.try_lock() else { return Ok(Progress::Elsewhere) };
+        let driven = self.link.drive(&mut inbox);
+        for (transfer, result) in inbox.completed.drain(..) {
+            match transfer {
+                // Such a transfer fails only if its command failed, and the command's answer gives the reason.
+                Transfer::Part { port, message, lease } => {
+                    drop(lease);
+                    self.ports.end_part(port, message);
+                }
+                Transfer::Sent(bytes) => drop(bytes),
+                Transfer::Changed { port, seq, at, new, old } => {
+                    self.unified.ask(port, Request::Merge { seq, at, new: result.map(|()| new), old });
+                }
+            }
+        }
+        if let Some((from, message)) = inbox.take_message() {
+            self.receive(from, &message);
+            inbox.recycle(message);
+        }
+        drop(inbox);
+        driven.map_err(|e| self.broken(e))
+    }
+
+    /// Makes every later use of the link fail. First waits for the driving thread to handle what it has received, for
+    /// `patience` at most.
+    pub(crate) fn leave(&self, patience: Duration) {
+        let _inbox = self.inbox.try_lock_for(patience);
+        self.link.leave(patience);
+    }
+
+    fn receive(&self, from: usize, message: &[u8]) {
+        debug!("from rank {from}: message of {} bytes", message.len());
+        let Some((port, message)) = self.ports.sender(from, message) else {
+            self.protocol_error(from, "it is no device of this program");
+        };
+        let reply = match Reply::parse(message) {
+            Ok(reply) => reply,
+            Err(e) => self.protocol_error(from, &e.to_string()),
+        };
+        match reply {
+            Reply::Done { seq, bytes } => {
+                if !self.ports.answer(port, seq, Ok(bytes)) {
+                    self.protocol_error(from, "a reply does not fit its message");
+                }
+            }
+            Reply::Failed { seq, failure } => {
+                let was_alive = self.ports[port].alive().is_ok();
+                let is_unawaited = |queue: &Arc<Queue>| self.ports[port].unawaited.lock().contains(queue, seq);
+                let queue = self.ports[port].flight.lock().unanswered(seq).map(|s| s.queue.clone());
+                if was_alive && queue.as_ref().is_some_and(is_unawaited) {
+                    // Before anybody can find the device lost.
+                    self.ports[port].fail_unseen();
+                }
+                let mut error = self.error_of(port, &failure);
+                // Until the queue has the error: it may be left to itself at this moment.
+                let unawaited = self.ports[port].unawaited.lock();
+                let unseen = |s: &&Sent| unawaited.contains(&s.queue, seq);
+                let kernel = self.ports[port].flight.lock().unanswered(seq).filter(unseen).map(|s| s.awaited.kernel);
+                if let Some(kernel) = kernel {
+                    error = if kernel == 0 { error.context("a copy to the device") } else { error };
+                    error = self.unseen(port, error, was_alive);
+                }
+                let fits = self.ports.answer(port, seq, Err(error));
+                drop(unawaited);
+                if !fits {
+                    self.protocol_error(from, "a reply without a message");
+                }
+            }
+            Reply::Output { stream, bytes } => {
+                self.ports[port].count_unasked();
+                self.console.push(port, stream, bytes);
+            }
+            Reply::Fetch { at, len, known } => {
+                self.ask(port, Request::Fetch { at, len, known: known.0.to_vec() });
+            }
+            Reply::Find { at } => self.ask(port, Request::Find { at }),
+            Reply::Changed { seq, changes } => {
+                self.ports[port].count_unasked();
+                if let Err(e) = self.unified.take_over(port, changes) {
+                    diagnose::fail_kernel(&self.ports, (port, seq), &e);
+                }
+                self.ports[port].count_merged();
+            }
+            Reply::ChangedThere { seq, at, len, new, old } => {
+                self.ask(port, Request::TakeOver { seq, at, len, new, old });
+            }
+            Reply::ChangedAside { seq, at, len, old } => {
+                self.ports[port].count_unasked();
+                self.receive_changed((port, seq), at, len as usize, old);
+            }
+            Reply::Records(_) if !self.tracing.on => {
+                self.protocol_error(from, "it sends records that nobody asked for")
+            }
+            Reply::Records(records) => {
+                if let Err(e) = self.ports[port].keep(records) {
+                    self.protocol_error(from, &e.to_string());
+                }
+            }
+        }
+    }
+
+    /// Receives a piece of what a kernel has changed.
+    fn receive_changed(&self, (port, seq): (usize, u64), at: u64, len: usize, old: Digests<'_>) {
+        debug!("bulk data from rank {}: {len} bytes", self.ports[port].rank);
+        let mut new = vec![0; len];
+        // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
+        let span = unsafe { Span::new(new.as_mut_ptr(), len) };
+        let changed = Transfer::Changed { port, seq, at, new, old: old.0.to_vec() };
+        // If the link is broken, the waiting threads find out.
+        let _ = self.link.receive_bulk(self.memory_of(port), span, changed);
+    }
+
+    fn memory_of(&self, port: usize) -> Peer {
+        Peer { rank: self.ports[port].rank, tag: TAG_MEMORY }
+    }
+
+    /// A device asks for something. The thread that drives answers once it holds no lock.
+    fn ask(&self, port: usize, request: Request) {
+        self.ports[port].count_unasked();
+        self.unified.ask(port, request);
+    }
+
+    // ---- failures --------------------------------------------------------------
+
+    /// Ends all ranks at once, and this process in any case: MPI may wait for a dead network.
+    #[cold]
+    pub(crate) fn abort(&self, code: i32) -> ! {
+        end_launcher(2 * ABORT_PATIENCE);
+        flush_streams();
+        let _runs = Deadline::start(ABORT_PATIENCE, code, pmi::fail_everywhere);
+        self.link.abort(code, ABORT_PATIENCE);
+        // Another thread does not return from MPI, so that MPI can't abort.
+        pmi::fail_everywhere();
+        end(code)
+    }
+
+    #[cold]
+    fn protocol_error(&self, from: usize, what: &str) -> ! {
+        log::error(format_args!("rank {from} sent a message that makes no sense ({what}); ending the job"));
+        self.abort(1)
+    }
+
+    /// Fails if the device has failed before. Writes the reason first.
+    #[inline]
+    pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
+        let alive = self.ports[port].alive();
+        if alive.is_err() {
+            self.ports[port].note_failed_call();
+            self.finish_output(port);
+        }
+        alive
+    }
+
+    /// The program's error for a failure on a device. A device is lost only once.
+    #[cold]
+    fn error_of(&self, port: usize, failure: &Failure) -> Error {
+        if failure.lost && !self.ports[port].lose() {
+            return Error::Reported;
+        }
+        let memory = (&self.unified.allocations, self.unified.check_access(port));
+        let error = diagnose::failure(&self.ports, port, failure, self.addresses.get().map(Arc::as_ref), memory);
+        if !failure.lost {
+            return error;
+        }
+        // Every call that fails because of this loss writes this line first: another thread may end the process
+        // over the same loss before the thread that waits for this kernel reports it.
+        self.console.say(port, &log::error_text(&error));
+        Error::Reported
+    }
+
+    /// The same for a message that nobody waits for: the device is lost, and the next call on it writes why.
+    #[cold]
+    fn unseen(&self, port: usize, error: Error, was_alive: bool) -> Error {
+        if was_alive {
+            if let Error::Text(_) = error {
+                self.console.say(port, &log::error_text(error));
+            }
+            self.ports[port].fail_unseen();
+        }
+        // Only now: the call that finds the device lost writes the line.
+        self.ports[port].lose();
+        Error::Reported
+    }
+
+    #[cold]
+    fn broken(&self, e: Error) -> Error {
+        if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
+            if ending::has_begun() {
+                // `guard` holds the call, not this function: its callers have locks, which the ending thread may need.
+                return Error::Closed;
+            }
+            // A failure now would make libomptarget abort the process, which would lose its status.
+            std::thread::sleep(GRACE);
+        }
+        let is_first = self.ports.iter().fold(true, |first, port| port.lose() & first);
+        match e {
+            Error::Text(reason) if is_first => diagnose::broken_connection(&self.ports, &reason),
+            _ => Error::Reported,
+        }
+    }
+
+    // ---- output ----------------------------------------------------------------
+
+    /// True if output of regions is not written yet, or a device has asked for something.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.console.is_waiting() || self.unified.is_asked()
+    }
+
+    /// Answers what devices have asked for, and writes what regions have printed, unless another thread holds the
+    /// program's streams. May block forever: the caller must hold no lock of this library.
+    #[inline]
+    pub(crate) fn write_output(&self) {
+        if self.unified.is_asked() {
+            self.unified.answer(&self.ports, self);
+        }
+        if self.console.is_waiting() {
+            self.write_output_now();
+        }
+    }
+
+    #[cold]
+    fn write_output_now(&self) {
+        self.console.write(&|device| self.ports[device].in_flight() > 0);
+        for (device, queue) in self.housekeeping.iter().enumerate() {
+            if let Some(bytes) = self.console.acknowledge(device, OUTPUT_STEP as u64) {
+                // If the link is broken, the waiting threads find out.
+                let _ = self.control(queue, |batch| batch.control(Control::Printed { bytes }));
+            }
+        }
+    }
+
+    /// True if everything a device has printed is written, or cannot be.
+    #[inline]
+    pub(crate) fn is_output_written(&self, port: usize) -> bool {
+        !self.console.owes(port)
+    }
+
+    /// Waits until everything a device has printed is written, or cannot be.
+    #[inline]
+    pub(crate) fn finish_output(&self, port: usize) {
+        while self.console.owes(port) {
+            self.wait_for_output();
+        }
+    }
+
+    /// Writes what regions have printed, or lets the thread that holds the stream do it.
+    #[cold]
+    fn wait_for_output(&self) {
+        let before = self.console.is_waiting();
+        self.write_output();
+        if before && self.console.is_waiting() {
+            std::thread::sleep(OUTPUT_RETRY);
+        }
+    }
+}
+
+impl Post for Connection {
+    fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()> {
+        self.control(&self.housekeeping[port], |batch| batch.control(Control::Answer(answer)))
+    }
+
+    fn piece(&self, port: usize, mut bytes: Vec<u8>) -> Result<()> {
+        debug!("bulk data to rank {}: {} bytes", self.ports[port].rank, bytes.len());
+        // SAFETY: as in `receive_changed`.
+        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        self.link.send_bulk(self.memory_of(port), span, Transfer::Sent(bytes)).map_err(|e| self.broken(e))?;
+        // The pieces before this one move while the next one is read.
+        self.drive().map(drop)
+    }
+
+    fn piece_len(&self) -> Option<usize> {
+        memory_piece(self.link.fragment())
+    }
+}
