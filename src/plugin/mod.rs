@@ -35,7 +35,7 @@ use crate::base::{Error, Result, elf, log};
 use addresses::address_map::AddressMap;
 use addresses::host_allocations::Allocations;
 use devices::device::Device;
-use devices::image_distribution::{Coming, Distribution};
+use devices::image_distribution::{ComingImage, Distribution};
 use devices::images::Entry;
 use messages::queue::Queue;
 use program::ending;
@@ -193,7 +193,7 @@ impl Plugin {
             true => None,
             false => Some(elf::Image::parse(file, device.hello.processor.machine)?),
         };
-        let Coming { id, message, parcel } = self.send_image(device, file)?;
+        let ComingImage { id, message, parcel } = self.send_image(device, file)?;
         // LLVM 22 says nothing of the entries, and an accelerator loads an image with all of them.
         let found: Vec<Entry>;
         let entries = match device.is_accelerator() && entries.is_empty() {
@@ -218,7 +218,7 @@ impl Plugin {
     }
 
     /// Sends an image to a device, unless it is already on its way.
-    pub(crate) fn send_image(&self, device: &Device, file: &[u8]) -> Result<Coming> {
+    pub(crate) fn send_image(&self, device: &Device, file: &[u8]) -> Result<ComingImage> {
         self.distribution.send(&self.engine, &self.devices, device, file)
     }
 

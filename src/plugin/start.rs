@@ -399,8 +399,9 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         let reserved = AddressMap::at(start, stride, capacities.len()).map_err(|e| last = e);
         let Ok(addresses) = reserved else { continue };
         let controls: Vec<_> = (0..capacities.len()).map(Queue::control).collect();
-        let is_near = |n: &usize| engine.is_near(*n, &devices[*n]);
-        let offers: Vec<Option<Offer>> = (0..devices.len()).map(|n| Some(n).filter(is_near).and_then(offer)).collect();
+        let can_share = |n: &usize| engine.can_share_memory(*n, &devices[*n]);
+        let offers: Vec<Option<Offer>> =
+            (0..devices.len()).map(|n| Some(n).filter(can_share).and_then(offer)).collect();
         // Never freed: if a wait fails, an answer may still be written to it.
         let beginnings = Box::leak(vec![[0; 8]; devices.len()].into_boxed_slice());
         for (n, queue) in controls.iter().enumerate().filter(|(n, _)| devices[*n].backend == Backend::Cpu) {

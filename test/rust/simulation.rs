@@ -31,7 +31,7 @@ use crate::mpi::{Received, Request, TAG_BULK};
 use crate::plugin::Plugin;
 use crate::plugin::addresses::address_map::AddressMap;
 use crate::plugin::devices::device::Device;
-use crate::plugin::devices::image_distribution::Coming;
+use crate::plugin::devices::image_distribution::ComingImage;
 use crate::plugin::devices::shared_memory::Offer;
 use crate::plugin::messages::port::Port;
 use crate::plugin::messages::queue::{Event, Queue};
@@ -557,7 +557,8 @@ impl JobOf {
             }
             hello
         };
-        let offer = |n| (case.workers == 0 && engine.is_near(n, &hello(n))).then(|| Offer::new(ARENA).unwrap());
+        let offer =
+            |n| (case.workers == 0 && engine.can_share_memory(n, &hello(n))).then(|| Offer::new(ARENA).unwrap());
         let offers: Vec<_> = (0..devices).map(offer).collect();
         let mut beginnings = vec![[0; 8]; devices];
         for (n, queue) in controls.iter().enumerate() {
@@ -899,7 +900,7 @@ impl<'a> Program<'a> {
         order.rotate_left(first % self.devices.len());
         let mut pending_images = Vec::new();
         for device in order {
-            let Coming { id, message, parcel, .. } = self.job.plugin.send_image(device, &file)?;
+            let ComingImage { id, message, parcel, .. } = self.job.plugin.send_image(device, &file)?;
             if let Some((bytes, queue)) = parcel {
                 self.submitted.push(bytes);
                 pending_images.push(queue);
@@ -1336,7 +1337,7 @@ fn an_image_that_comes_back_has_another_number() {
     let file = vec![7; 3 << 20];
     let mut submitted = Vec::new();
     let mut send = |device| {
-        let Coming { id, parcel, .. } = job.plugin.send_image(device, &file).unwrap();
+        let ComingImage { id, parcel, .. } = job.plugin.send_image(device, &file).unwrap();
         submitted.extend(parcel);
         id
     };

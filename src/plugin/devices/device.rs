@@ -4,7 +4,7 @@
 use super::images::Images;
 use super::memory::Memory;
 use super::queues::Queues;
-use super::shared_memory::{Near, SharedPart};
+use super::shared_memory::{SharedMemory, SharedPart};
 use crate::base::Result;
 use crate::base::limits::VERSION;
 use crate::base::settings::Backend;
@@ -45,16 +45,16 @@ impl Device {
         (range, shared): (Range<u64>, Option<SharedPart>),
         control: Arc<Queue>,
     ) -> Device {
-        let is_near = engine.is_near(number, &hello);
-        let near = if is_near { Near::new(shared) } else { Near::default() };
-        debug!("{}: memory {}", engine.port(number).name, near);
+        let can_share = engine.can_share_memory(number, &hello);
+        let shared = if can_share { SharedMemory::new(shared) } else { SharedMemory::default() };
+        debug!("{}: memory {}", engine.port(number).name, shared);
         let queues = Arc::new(Queues::new(engine, number));
         let unbuffered = match (hello.backend, executor.large) {
             (Backend::Cpu, _) => 0..u64::MAX,
             (Backend::Offload, LargeCopies::Direct) => range.clone(),
             (Backend::Offload, LargeCopies::Pinned | LargeCopies::Buffered) => 0..0,
         };
-        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), near, unbuffered);
+        let memory = Memory::new(queues.clone(), addresses.clone(), range, control.clone(), shared, unbuffered);
         let images = Images::new(queues.clone(), addresses);
         Device { hello, executor, number, queues, memory, images, control }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
 
-struct Sent {
+struct SentImage {
     id: u32,
     hash: u128,
     /// By device, the message that brings it there, if any.
@@ -24,7 +24,7 @@ struct Sent {
 }
 
 /// An image on its way to a device.
-pub(crate) struct Coming {
+pub(crate) struct ComingImage {
     pub(crate) id: u32,
     /// The message that is complete when the image is there.
     pub(crate) message: u64,
@@ -68,7 +68,7 @@ fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
 /// Which device has which image, or will have it.
 #[derive(Default)]
 pub(crate) struct Distribution {
-    sent: Mutex<Vec<Sent>, { order::SENT_IMAGES }>,
+    sent: Mutex<Vec<SentImage>, { order::SENT_IMAGES }>,
     /// Image numbers tried so far.
     tried: AtomicU32,
 }
@@ -77,14 +77,20 @@ impl Distribution {
     /// Sends an image to a device, unless it is already on its way; if no device has it yet, to all. The device claims
     /// it. An image that equals another one on the device, such as that of a second copy of a library, or one that the
     /// device may still be unloading, gets a number of its own.
-    pub(crate) fn send(&self, engine: &Engine, devices: &[Device], device: &Device, file: &[u8]) -> Result<Coming> {
+    pub(crate) fn send(
+        &self,
+        engine: &Engine,
+        devices: &[Device],
+        device: &Device,
+        file: &[u8],
+    ) -> Result<ComingImage> {
         let hash = xxh3_128(file);
         // Locked until every device was sent its command: a load must not overtake it.
         let mut sent = self.sent.lock();
         let free = sent.iter_mut().filter(|i| i.hash == hash && !i.claimed[device.number]);
         if let Some((image, message)) = free.filter_map(|i| i.messages[device.number].map(|m| (i, m))).next() {
             image.claimed[device.number] = true;
-            return Ok(Coming { id: image.id, message, parcel: None });
+            return Ok(ComingImage { id: image.id, message, parcel: None });
         }
         let (parcel, libraries) = parcel(file);
         let is_free = |id: &u32| sent.iter().all(|image| image.id != *id);
@@ -134,8 +140,8 @@ impl Distribution {
             }
         }
         claimed[device.number] = true;
-        sent.push(Sent { id, hash, messages, claimed });
-        Ok(Coming { id, message, parcel: Some((parcel, queue)) })
+        sent.push(SentImage { id, hash, messages, claimed });
+        Ok(ComingImage { id, message, parcel: Some((parcel, queue)) })
     }
 
     /// Notes that a device has not loaded an image that it was sent.
@@ -152,7 +158,7 @@ impl Distribution {
     /// When the last device gives it up, all others drop it.
     pub(crate) fn remove(&self, devices: &[Device], device: &Device, id: u32) -> Result<Option<u64>> {
         let mut sent = self.sent.lock();
-        let is_its = |i: &Sent| i.id == id && i.claimed[device.number];
+        let is_its = |i: &SentImage| i.id == id && i.claimed[device.number];
         let Some(index) = sent.iter().position(is_its) else { return Ok(None) };
         sent[index].claimed[device.number] = false;
         let Some(received) = sent[index].messages[device.number].take() else { return Ok(None) };

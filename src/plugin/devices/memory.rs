@@ -2,7 +2,7 @@
 //! The memory of one device: allocating it, and copying from and to it.
 
 use super::queues::Queues;
-use super::shared_memory::{Near, NewWindow};
+use super::shared_memory::{NewWindow, SharedMemory};
 use crate::base::limits::{INLINE_FAR_MAX, INLINE_FAR_PIECE, PAGE, STAGED};
 use crate::base::{Error, Result};
 use crate::debug;
@@ -28,7 +28,7 @@ pub(crate) struct Memory {
     range: Range<u64>,
     control: Arc<Queue>,
     /// What this process can access by itself.
-    near: Near,
+    shared: SharedMemory,
     /// Large copies from and to these addresses do not go through the device's buffers.
     unbuffered: Range<u64>,
 }
@@ -40,11 +40,11 @@ impl Memory {
         addresses: Arc<AddressMap>,
         range: Range<u64>,
         control: Arc<Queue>,
-        near: Near,
+        shared: SharedMemory,
         unbuffered: Range<u64>,
     ) -> Self {
         *queues.port().arena.lock() = Arena::new(range.clone());
-        Self { queues, addresses, range, control, near, unbuffered }
+        Self { queues, addresses, range, control, shared, unbuffered }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -107,19 +107,19 @@ impl Memory {
 
     /// Where this process itself can access these bytes now, as a part of `queue`, if it can.
     fn direct(&self, queue: &Queue, at: u64, len: u64) -> Result<Option<*mut u8>> {
-        if !self.near.is_possible(len) {
+        if !self.shared.is_possible(len) {
             return Ok(None);
         }
-        let is_mapped = self.near.mapped(at, len).is_some();
+        let is_mapped = self.shared.mapped(at, len).is_some();
         // What goes by message anyway is not worth a wait.
         if !self.is_settled(queue, if is_mapped { len } else { 0 })? {
             return Ok(None);
         }
         if !is_mapped {
-            self.near.new_window(at).map_or(Ok(()), |window| self.share(window))?;
+            self.shared.new_window(at).map_or(Ok(()), |window| self.share(window))?;
         }
-        let Some(here) = self.near.mapped(at, len) else { return Ok(None) };
-        if self.near.is_answer_due() {
+        let Some(here) = self.shared.mapped(at, len) else { return Ok(None) };
+        if self.shared.is_answer_due() {
             // Copies alone would never notice a dead or silent device: it must answer an empty message.
             let queue = self.queues.queue();
             self.queues.engine.reserve(&queue, &mut queue.open(), 0, 0)?.gives_something();
@@ -164,7 +164,7 @@ impl Memory {
 
     /// Reads shared memory for the program once `queue` has executed all before; false if this process can't.
     fn read_shared(&self, queue: &Arc<Queue>, from: u64, to: *mut u8, size: u64) -> Result<bool> {
-        let Some(read) = self.near.read(from, to, size) else { return Ok(false) };
+        let Some(read) = self.shared.read(from, to, size) else { return Ok(false) };
         // An empty message will do: its answer shows that everything before the read is complete.
         self.queues.engine.reserve(queue, &mut queue.open(), 0, 0)?.read_shared(read);
         Ok(true)

@@ -171,7 +171,7 @@ impl NewWindow<'_> {
 
 /// What this process can access of a device's memory.
 #[derive(Default)]
-pub(crate) struct Near {
+pub(crate) struct SharedMemory {
     shared: Option<SharedPart>,
     /// One thread at a time uses a queue.
     queues_are_private: bool,
@@ -179,10 +179,10 @@ pub(crate) struct Near {
     copies: AtomicU32,
 }
 
-impl Near {
+impl SharedMemory {
     /// The memory of a device on this node, with what it shares.
-    pub(crate) fn new(shared: Option<SharedPart>) -> Near {
-        Near { shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
+    pub(crate) fn new(shared: Option<SharedPart>) -> SharedMemory {
+        SharedMemory { shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
     /// The address here of a few bytes of the device's memory, if this process has mapped them.
@@ -220,7 +220,7 @@ impl Near {
     }
 }
 
-impl fmt::Display for Near {
+impl fmt::Display for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", if self.shared.is_some() { "shared with this process" } else { "not shared" })
     }

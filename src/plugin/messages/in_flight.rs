@@ -11,7 +11,7 @@ use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub(crate) struct Sent {
+pub(crate) struct SentMessage {
     seq: u64,
     /// The queue that is complete only when this message is.
     pub(crate) queue: Arc<Queue>,
@@ -24,27 +24,27 @@ pub(crate) struct Sent {
 }
 
 /// The messages that are not complete, and how many there were.
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     next: u64,
     /// In the order of their numbers.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentMessage>,
     answered: u64,
     /// Empty lists of reads, for reuse.
     pub(super) pool: Vec<Vec<PendingRead>>,
 }
 
-impl Default for Flight {
+impl Default for InFlight {
     fn default() -> Self {
-        Flight { next: FIRST_MESSAGE, sent: VecDeque::with_capacity(IN_FLIGHT), answered: 0, pool: Vec::new() }
+        InFlight { next: FIRST_MESSAGE, sent: VecDeque::with_capacity(IN_FLIGHT), answered: 0, pool: Vec::new() }
     }
 }
 
-impl Flight {
+impl InFlight {
     pub(crate) fn push(&mut self, queue: Arc<Queue>, awaited: Awaited, part_of: Option<(usize, u64)>) -> u64 {
         let seq = self.next;
         self.next += 1;
         let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
-        self.sent.push_back(Sent { seq, queue, awaited, part_of, answered: false, parts });
+        self.sent.push_back(SentMessage { seq, queue, awaited, part_of, answered: false, parts });
         seq
     }
 
@@ -58,13 +58,13 @@ impl Flight {
     }
 
     #[inline]
-    pub(crate) fn unanswered(&self, seq: u64) -> Option<&Sent> {
+    pub(crate) fn unanswered(&self, seq: u64) -> Option<&SentMessage> {
         self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
     }
 
     /// Marks a message as answered. Returns the message if it is complete.
     #[inline]
-    pub(crate) fn answer(&mut self, seq: u64) -> Option<Sent> {
+    pub(crate) fn answer(&mut self, seq: u64) -> Option<SentMessage> {
         let i = self.position(seq)?;
         self.sent[i].answered = true;
         self.answered += 1;
@@ -72,13 +72,13 @@ impl Flight {
     }
 
     /// Ends a part of a message besides its answer. Returns the message if it is complete.
-    pub(crate) fn end_part(&mut self, seq: u64) -> Option<Sent> {
+    pub(crate) fn end_part(&mut self, seq: u64) -> Option<SentMessage> {
         let i = self.position(seq)?;
         self.end_part_of(i)
     }
 
     #[inline]
-    fn end_part_of(&mut self, i: usize) -> Option<Sent> {
+    fn end_part_of(&mut self, i: usize) -> Option<SentMessage> {
         let sent = &mut self.sent[i];
         sent.parts -= 1;
         if sent.parts > 0 {

@@ -3,7 +3,7 @@
 //! state of each.
 
 use super::batch::{Batch, PendingRead, Source};
-use super::in_flight::{Flight, Sent};
+use super::in_flight::{InFlight, SentMessage};
 use super::queue::Queue;
 use super::unawaited::Unawaited;
 use crate::base::lock::{Mutex, order};
@@ -29,7 +29,7 @@ pub(crate) struct Port {
     pub(crate) is_far: bool,
     /// "device 0 (rank 0 on host a)".
     pub(crate) name: String,
-    pub(crate) flight: Mutex<Flight, { order::FLIGHT }>,
+    pub(crate) flight: Mutex<InFlight, { order::FLIGHT }>,
     pub(crate) unawaited: Unawaited,
     failed_unseen: AtomicBool,
     in_flight: AtomicUsize,
@@ -290,7 +290,7 @@ impl Ports {
 
     /// Ends the wait for a message of a port that is complete, and for the message that it was the last open part of.
     #[inline]
-    fn complete(&self, port: usize, sent: Sent) {
+    fn complete(&self, port: usize, sent: SentMessage) {
         self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);
         let whole = sent.part_of.and_then(|(port, seq)| Some((port, self.all[port].flight.lock().end_part(seq)?)));
         sent.queue.pending.end();

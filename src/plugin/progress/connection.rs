@@ -12,7 +12,7 @@ use crate::plugin::addresses::address_map::AddressMap;
 use crate::plugin::messages::batch::Batch;
 use crate::plugin::messages::bulk_tags::Lease;
 use crate::plugin::messages::diagnose;
-use crate::plugin::messages::in_flight::Sent;
+use crate::plugin::messages::in_flight::SentMessage;
 use crate::plugin::messages::port::Ports;
 use crate::plugin::messages::queue::{Open, Queue};
 use crate::plugin::messages::queue_trace::Tracing;
@@ -34,8 +34,8 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often to retry writing what regions printed while another thread holds the stream.
 const OUTPUT_RETRY: Duration = Duration::from_micros(100);
 
-/// What a bulk transfer is for. Keeps the transfer's memory if that is not the program's.
-pub(crate) enum Transfer {
+/// What a bulk transfer is for: the link returns it at the end. Has the transfer's memory unless that is the program's.
+pub(crate) enum Completion {
     /// It is a part of a message.
     Part { port: usize, message: u64, lease: Arc<Lease> },
     /// A device gets a piece of the program's memory.
@@ -46,8 +46,8 @@ pub(crate) enum Transfer {
 
 /// The link, and the devices at its other end.
 pub(crate) struct Connection {
-    pub(crate) link: Link<Transfer>,
-    inbox: Mutex<Inbox<Transfer>, { order::INBOX }>,
+    pub(crate) link: Link<Completion>,
+    inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     pub(crate) ports: Ports,
     pub(crate) rank: usize,
     pub(crate) tracing: Tracing,
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(
-        link: Link<Transfer>,
+        link: Link<Completion>,
         rank: usize,
         ports: Ports,
         tracing: Tracing,
@@ -138,7 +138,7 @@ impl Connection {
         to_device: bool,
     ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        let part = Transfer::Part { port: queue.port(), message, lease };
+        let part = Completion::Part { port: queue.port(), message, lease };
         let started = match to_device {
             true => self.link.send_bulk(peer, span, part),
             false => self.link.receive_bulk(peer, span, part),
@@ -156,12 +156,12 @@ impl Connection {
         for (transfer, result) in inbox.completed.drain(..) {
             match transfer {
                 // Such a transfer fails only if its command failed, and the command's answer gives the reason.
-                Transfer::Part { port, message, lease } => {
+                Completion::Part { port, message, lease } => {
                     drop(lease);
                     self.ports.end_part(port, message);
                 }
-                Transfer::Sent(bytes) => drop(bytes),
-                Transfer::Changed { port, seq, at, new, old } => {
+                Completion::Sent(bytes) => drop(bytes),
+                Completion::Changed { port, seq, at, new, old } => {
                     self.unified.ask(port, Request::Merge { seq, at, new: result.map(|()| new), old });
                 }
             }
@@ -207,7 +207,7 @@ impl Connection {
                 let mut error = self.error_of(port, &failure);
                 // Until the queue has the error: it may be left to itself at this moment.
                 let unawaited = self.ports[port].unawaited.lock();
-                let unseen = |s: &&Sent| unawaited.contains(&s.queue, seq);
+                let unseen = |s: &&SentMessage| unawaited.contains(&s.queue, seq);
                 let kernel = self.ports[port].flight.lock().unanswered(seq).filter(unseen).map(|s| s.awaited.kernel);
                 if let Some(kernel) = kernel {
                     error = if kernel == 0 { error.context("a copy to the device") } else { error };
@@ -258,7 +258,7 @@ impl Connection {
         let mut new = vec![0; len];
         // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
         let span = unsafe { Span::new(new.as_mut_ptr(), len) };
-        let changed = Transfer::Changed { port, seq, at, new, old: old.0.to_vec() };
+        let changed = Completion::Changed { port, seq, at, new, old: old.0.to_vec() };
         // If the link is broken, the waiting threads find out.
         let _ = self.link.receive_bulk(self.memory_of(port), span, changed);
     }
@@ -417,7 +417,7 @@ impl Post for Connection {
         debug!("bulk data to rank {}: {} bytes", self.ports[port].rank, bytes.len());
         // SAFETY: as in `receive_changed`.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        self.link.send_bulk(self.memory_of(port), span, Transfer::Sent(bytes)).map_err(|e| self.broken(e))?;
+        self.link.send_bulk(self.memory_of(port), span, Completion::Sent(bytes)).map_err(|e| self.broken(e))?;
         // The pieces before this one move while the next one is read.
         self.drive().map(drop)
     }

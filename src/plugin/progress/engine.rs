@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What all devices share: sends the batches of queues, and waits for the devices.
 
-use super::connection::{Connection, Transfer};
+use super::connection::{Completion, Connection};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiting;
 use crate::base::limits::IN_FLIGHT;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A message of a queue.
-pub(crate) struct Place {
+pub(crate) struct QueueMessage {
     pub(crate) port: usize,
     pub(crate) seq: u64,
     /// The queue's number.
@@ -45,7 +45,7 @@ impl Engine {
     /// An engine over a started link. `ranks` counts all ranks of the job. A device that is silent for
     /// `heartbeat` is asked to answer.
     pub(crate) fn new(
-        link: Link<Transfer>,
+        link: Link<Completion>,
         (rank, ranks): (usize, usize),
         ports: Vec<Port>,
         (policy, heartbeat): (BackoffPolicy, Duration),
@@ -71,7 +71,7 @@ impl Engine {
 
     /// True if this process may copy from and to a device's memory by itself, if that is possible: a device that is traced
     /// records all copies, and one that may be replaced or has several processes sees all of them in messages.
-    pub(crate) fn is_near(&self, device: usize, hello: &Hello) -> bool {
+    pub(crate) fn can_share_memory(&self, device: usize, hello: &Hello) -> bool {
         let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu && !self.tracing().on;
         // Another node may have a process of that number.
         is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
@@ -246,13 +246,13 @@ impl Engine {
     }
 
     /// True if a queue's messages up to this one are complete.
-    pub(crate) fn is_over(&self, place: &Place) -> bool {
-        self.port(place.port).flight.lock().is_over(place.seq, (place.port, place.queue))
+    pub(crate) fn is_over(&self, message: &QueueMessage) -> bool {
+        self.port(message.port).flight.lock().is_over(message.seq, (message.port, message.queue))
     }
 
     /// Sends the message that an event is in and returns which it is. Returns `None` if the event is complete, or in the
     /// batch that `waiting` collects.
-    pub(crate) fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<Place>> {
+    pub(crate) fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<QueueMessage>> {
         loop {
             let position = event.position.lock().clone();
             match position {
@@ -264,8 +264,8 @@ impl Engine {
                     self.flush(&queue, &mut queue.open())?;
                 }
                 Position::Sent { port, seq, queue } => {
-                    let place = Place { port, seq, queue };
-                    return Ok(Some(place).filter(|place| !self.is_over(place)));
+                    let message = QueueMessage { port, seq, queue };
+                    return Ok(Some(message).filter(|message| !self.is_over(message)));
                 }
             }
         }

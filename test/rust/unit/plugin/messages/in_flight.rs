@@ -5,13 +5,13 @@ use super::*;
 use crate::plugin::messages::batch::ExtraParts;
 use proptest::prelude::*;
 
-fn push(flight: &mut Flight, extra: ExtraParts) -> u64 {
+fn push(flight: &mut InFlight, extra: ExtraParts) -> u64 {
     flight.push(Queue::control(0), Awaited { extra, ..Awaited::default() }, None)
 }
 
 #[test]
 fn nothing_is_kept_of_messages_behind_one_that_stays_open() {
-    let mut flight = Flight::default();
+    let mut flight = InFlight::default();
     let open = push(&mut flight, ExtraParts::default());
     for _ in 0..100_000 {
         let seq = push(&mut flight, ExtraParts::default());
@@ -28,7 +28,7 @@ proptest! {
         extras in prop::collection::vec((0u32..3, any::<bool>()), 1..40),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 200),
     ) {
-        let mut flight = Flight::default();
+        let mut flight = InFlight::default();
         let mut parts: Vec<(u64, bool)> = Vec::new();
         for (transfers, elsewhere) in extras {
             let seq = push(&mut flight, ExtraParts { transfers, elsewhere });
