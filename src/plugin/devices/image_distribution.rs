@@ -132,7 +132,8 @@ impl Distribution {
             let bytes = &parcel[part];
             // SAFETY: the caller keeps the parcel's bytes until the queue is idle.
             let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-            let started = engine.connection.start_transfer((&queue, message), (peer.nth(i), lease.clone()), span, true);
+            let started =
+                engine.connection.start_transfer(queue.message(message), (peer.nth(i), lease.clone()), span, true);
             if let Err(e) = started {
                 // MPI may still read the parts before this one.
                 std::mem::forget(parcel);

@@ -283,7 +283,7 @@ impl Memory {
         open.note(engine.tracing(), at, what);
         open.batch().add_transfers(Some(lease.clone()), ExtraParts { transfers: 1, elsewhere: false });
         engine.flush(queue, &mut open)?;
-        engine.connection.start_transfer((queue, open.last), (Peer { rank: there, tag }, lease), span, to_device)
+        engine.connection.start_transfer(queue.message(open.last), (Peer { rank: there, tag }, lease), span, to_device)
     }
 
     /// Fills `size` bytes of device memory with a repeated pattern, as a part of `queue`.
@@ -405,7 +405,7 @@ impl Memory {
         let receiving = &mut *receiver.open_receiver();
         engine.push(&receiver, receiving, Command::Receive { to, len: size, rank: here as u32, tag })?;
         // At once: this device's send waits for the receive.
-        engine.connection.send(&receiver, receiving, queue, Some((queue.port(), open.last)))
+        engine.connection.send(&receiver, receiving, queue, Some(queue.message(open.last)))
     }
 }
 

@@ -6,9 +6,9 @@ use crate::base::{Error, Result, clock};
 use crate::plugin::messages::batch::ExtraParts;
 use crate::plugin::messages::bulk_tags::Lease;
 use crate::plugin::messages::port::Port;
-use crate::plugin::messages::queue::{Event, Ids, Open, Queue};
+use crate::plugin::messages::queue::{Event, Ids, MessageId, Open, Queue, QueueMessage};
 use crate::plugin::messages::queue_trace::{DeviceTrace, What};
-use crate::plugin::progress::engine::{Engine, QueueMessage};
+use crate::plugin::progress::engine::Engine;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, HEAD_LEN, Shape, launch_len};
 use std::sync::Arc;
@@ -249,7 +249,7 @@ impl Queues {
     /// Makes all later operations of `queue` wait for the event.
     pub(crate) fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
         match self.engine.settle(event, Some(queue))? {
-            Some(QueueMessage { port, seq, .. })
+            Some(QueueMessage { id: MessageId { port, seq }, .. })
                 if port == queue.port() && !self.port().flight.lock().ends_elsewhere(seq) =>
             {
                 self.engine.push(queue, &mut *self.open(queue)?, Command::Wait { seq })
@@ -263,8 +263,8 @@ impl Queues {
     pub(crate) fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
         let Some(message) = self.engine.settle(event, None)? else { return Ok(true) };
         self.engine.poll()?;
-        self.engine.connection.check_alive(message.port)?;
-        let complete = self.engine.is_over(&message);
+        self.engine.connection.check_alive(message.id.port)?;
+        let complete = self.engine.is_over(message);
         if !complete {
             self.engine.note_idle_poll();
         }
@@ -273,8 +273,8 @@ impl Queues {
 
     pub(crate) fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
         if let Some(message) = self.engine.settle(event, None)? {
-            self.engine.wait_until(None, &|| self.engine.is_over(&message))?;
-            self.engine.connection.check_alive(message.port)?;
+            self.engine.wait_until(None, &|| self.engine.is_over(message))?;
+            self.engine.connection.check_alive(message.id.port)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! Describes failures of devices and of the connection, and what a wrong address refers to.
 
 use super::port::{Port, Ports};
+use super::queue::MessageId;
 use crate::base::{Error, Result};
 use crate::plugin::addresses::address_map::AddressMap;
 use crate::plugin::addresses::host_allocations::Allocations;
@@ -33,10 +34,10 @@ pub(crate) fn failure(
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
 }
 
-/// Fails the message of a device and number, whose kernel runs or has run. (If it is answered, nobody waits for it.)
-pub(crate) fn fail_kernel(ports: &Ports, (port, seq): (usize, u64), e: &Error) {
-    let (name, kernel_name) = (&ports[port].name, |kernel| ports[port].kernel_name(kernel));
-    ports.fail(port, seq, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
+/// Fails a message, whose kernel runs or has run. (If it is answered, nobody waits for it.)
+pub(crate) fn fail_kernel(ports: &Ports, message: MessageId, e: &Error) {
+    let (name, kernel_name) = (&ports[message.port].name, |kernel| ports[message.port].kernel_name(kernel));
+    ports.fail(message, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
 }
 
 /// Describes what is at an address that a kernel of a device could not use, if that is a device's.

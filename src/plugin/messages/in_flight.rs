@@ -6,7 +6,7 @@
 //! is complete, and removed, when all of them are over, even if older messages are still open.
 
 use super::batch::{Awaited, PendingRead, Source};
-use super::queue::Queue;
+use super::queue::{MessageId, Queue, QueueMessage};
 use crate::base::limits::{FIRST_MESSAGE, IN_FLIGHT};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(crate) struct SentMessage {
     /// The queue that is complete only when this message is.
     pub(crate) queue: Arc<Queue>,
     pub(crate) awaited: Awaited,
-    /// The message that this one is a part of: its port and number.
-    pub(crate) part_of: Option<(usize, u64)>,
+    /// The message that this one is a part of.
+    pub(crate) part_of: Option<MessageId>,
     answered: bool,
     /// Parts that are not over.
     parts: u32,
@@ -40,7 +40,7 @@ impl Default for InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn push(&mut self, queue: Arc<Queue>, awaited: Awaited, part_of: Option<(usize, u64)>) -> u64 {
+    pub(crate) fn push(&mut self, queue: Arc<Queue>, awaited: Awaited, part_of: Option<MessageId>) -> u64 {
         let seq = self.next;
         self.next += 1;
         let parts = 1 + awaited.extra.transfers + u32::from(awaited.extra.elsewhere);
@@ -98,11 +98,11 @@ impl InFlight {
         self.position(seq).is_none()
     }
 
-    /// True if the messages of a queue up to `seq`, which was sent, are complete. An earlier one may end later: its data may
-    /// come from an accelerator.
-    pub(crate) fn is_over(&self, seq: u64, (port, queue): (usize, u32)) -> bool {
-        let mut until = self.sent.iter().take_while(|sent| sent.seq <= seq);
-        !until.any(|sent| (sent.queue.port(), sent.queue.id) == (port, queue))
+    /// True if the messages of a queue up to this one, which was sent, are complete. An earlier one may end later: its
+    /// data may come from an accelerator.
+    pub(crate) fn is_over(&self, QueueMessage { id, queue }: QueueMessage) -> bool {
+        let mut until = self.sent.iter().take_while(|sent| sent.seq <= id.seq);
+        !until.any(|sent| (sent.queue.port(), sent.queue.id) == (id.port, queue))
     }
 
     /// True if message `seq` is not complete, and the device may have executed it before that: another device has a part in

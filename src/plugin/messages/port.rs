@@ -4,7 +4,7 @@
 
 use super::batch::{Batch, PendingRead, Source};
 use super::in_flight::{InFlight, SentMessage};
-use super::queue::Queue;
+use super::queue::{MessageId, Queue};
 use super::unawaited::Unawaited;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, name};
@@ -68,13 +68,13 @@ impl Port {
     }
 
     /// Numbers the message of a batch and submits it; returns its number. The link has to be started afterwards. The queue
-    /// `owner` is complete only when the message is. The message may be a part of another one (its port and number).
+    /// `owner` is complete only when the message is. The message may be a part of another one.
     #[inline]
     pub(crate) fn post<C>(
         &self,
         batch: &mut Batch,
         owner: &Arc<Queue>,
-        part_of: Option<(usize, u64)>,
+        part_of: Option<MessageId>,
         link: &Link<C>,
     ) -> u64 {
         owner.pending.begin();
@@ -238,10 +238,10 @@ impl Ports {
         (self.all.get(port)?.rank == from).then_some((port, message))
     }
 
-    /// Applies the answer to message `seq`: copies the bytes of its reads, or fails its queue. False if
+    /// Applies the answer to a message: copies the bytes of its reads, or fails its queue. False if
     /// there is no such message, or if it does not read this number of bytes.
     #[inline]
-    pub(crate) fn answer(&self, port: usize, seq: u64, answer: Result<&[u8]>) -> bool {
+    pub(crate) fn answer(&self, MessageId { port, seq }: MessageId, answer: Result<&[u8]>) -> bool {
         let mut flight = self.all[port].flight.lock();
         let Some(sent) = flight.unanswered(seq) else { return false };
         match answer {
@@ -273,15 +273,15 @@ impl Ports {
         true
     }
 
-    /// Fails message `seq` before its answer, with the error for its kernel, if there is such a message.
-    pub(crate) fn fail(&self, port: usize, seq: u64, error: impl FnOnce(u64) -> Error) {
+    /// Fails a message before its answer, with the error for its kernel, if there is such a message.
+    pub(crate) fn fail(&self, MessageId { port, seq }: MessageId, error: impl FnOnce(u64) -> Error) {
         if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
             sent.queue.fail(error(sent.awaited.kernel));
         }
     }
 
-    /// Ends a part of message `seq` besides its answer.
-    pub(crate) fn end_part(&self, port: usize, seq: u64) {
+    /// Ends a part of a message besides its answer.
+    pub(crate) fn end_part(&self, MessageId { port, seq }: MessageId) {
         let complete = self.all[port].flight.lock().end_part(seq);
         if let Some(sent) = complete {
             self.complete(port, sent);
@@ -292,7 +292,8 @@ impl Ports {
     #[inline]
     fn complete(&self, port: usize, sent: SentMessage) {
         self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);
-        let whole = sent.part_of.and_then(|(port, seq)| Some((port, self.all[port].flight.lock().end_part(seq)?)));
+        let end_part = |of: MessageId| Some((of.port, self.all[of.port].flight.lock().end_part(of.seq)?));
+        let whole = sent.part_of.and_then(end_part);
         sent.queue.pending.end();
         if let Some((port, sent)) = whole {
             self.complete(port, sent);

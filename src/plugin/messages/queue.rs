@@ -23,6 +23,22 @@ struct FreeIds {
     highest: u32,
 }
 
+/// A message that was sent to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageId {
+    /// The device's number, which is the index of its [`super::port::Port`].
+    pub(crate) port: usize,
+    /// The message's number, of those to this device.
+    pub(crate) seq: u64,
+}
+
+/// A message of the queue of this number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueMessage {
+    pub(crate) id: MessageId,
+    pub(crate) queue: u32,
+}
+
 /// Operations that a device executes in order.
 pub(crate) struct Queue {
     /// Its number on the wire.
@@ -142,6 +158,11 @@ impl Queue {
         self.port
     }
 
+    /// The message to its device that has this number.
+    pub(crate) fn message(&self, seq: u64) -> MessageId {
+        MessageId { port: self.port, seq }
+    }
+
     #[inline]
     #[track_caller]
     pub(crate) fn open(&self) -> Guard<'_, Open, { order::OPEN }> {
@@ -213,8 +234,8 @@ pub(crate) enum Position {
     Complete,
     /// At the end of the message that this queue is collecting.
     Open(Arc<Queue>),
-    /// At the end of this message of the queue of this number.
-    Sent { port: usize, seq: u64, queue: u32 },
+    /// At the end of this message.
+    Sent(QueueMessage),
 }
 
 impl Event {
@@ -239,7 +260,7 @@ impl Event {
             open.events.push((self.clone(), stamp));
             Position::Open(queue.clone())
         } else if open.last != 0 {
-            Position::Sent { port: queue.port, seq: open.last, queue: queue.id }
+            Position::Sent(QueueMessage { id: queue.message(open.last), queue: queue.id })
         } else {
             Position::Complete
         };
@@ -249,7 +270,7 @@ impl Event {
     fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
         let mut position = self.position.lock();
         if self.stamp.load(Ordering::Relaxed) == stamp {
-            *position = Position::Sent { port: queue.port, seq, queue: queue.id };
+            *position = Position::Sent(QueueMessage { id: queue.message(seq), queue: queue.id });
         }
     }
 }

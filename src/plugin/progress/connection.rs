@@ -14,7 +14,7 @@ use crate::plugin::messages::bulk_tags::Lease;
 use crate::plugin::messages::diagnose;
 use crate::plugin::messages::in_flight::SentMessage;
 use crate::plugin::messages::port::Ports;
-use crate::plugin::messages::queue::{Open, Queue};
+use crate::plugin::messages::queue::{MessageId, Open, Queue};
 use crate::plugin::messages::queue_trace::Tracing;
 use crate::plugin::program::console::Console;
 use crate::plugin::program::ending;
@@ -36,12 +36,12 @@ const OUTPUT_RETRY: Duration = Duration::from_micros(100);
 
 /// What a bulk transfer is for: the link returns it at the end. Has the transfer's memory unless that is the program's.
 pub(crate) enum Completion {
-    /// It is a part of a message.
-    Part { port: usize, message: u64, lease: Arc<Lease> },
+    /// It is a part of this message.
+    Part { of: MessageId, lease: Arc<Lease> },
     /// A device gets a piece of the program's memory.
     Sent(Vec<u8>),
-    /// What a kernel of message `seq` has changed, with the digests of what it was.
-    Changed { port: usize, seq: u64, at: u64, new: Vec<u8>, old: Vec<u8> },
+    /// What the kernel of a message has changed, with the digests of what it was.
+    Changed { message: MessageId, at: u64, new: Vec<u8>, old: Vec<u8> },
 }
 
 /// The link, and the devices at its other end.
@@ -95,15 +95,15 @@ impl Connection {
 
     // ---- sending ---------------------------------------------------------------
 
-    /// Sends the batch of a queue at once. The message may be part of another message, `part_of` (port and number).
-    /// It counts as one of `owner`'s, and so does its failure.
+    /// Sends the batch of a queue at once. The message may be part of another message, `part_of`. It counts as one of
+    /// `owner`'s, and so does its failure.
     #[inline]
     pub(crate) fn send(
         &self,
         queue: &Queue,
         open: &mut Open,
         owner: &Arc<Queue>,
-        part_of: Option<(usize, u64)>,
+        part_of: Option<MessageId>,
     ) -> Result<()> {
         let port = &self.ports[queue.port()];
         let reads_shared = open.batch().shares();
@@ -128,17 +128,17 @@ impl Connection {
         let _ = self.control(&self.housekeeping[port], |_| {});
     }
 
-    /// Starts a bulk transfer to or from the device. The last message sent on `queue` has named the transfer and
-    /// counts it as one of its parts.
+    /// Starts a bulk transfer to or from the device. The message, which was sent, has named the transfer and counts it
+    /// as one of its parts.
     pub(crate) fn start_transfer(
         &self,
-        (queue, message): (&Queue, u64),
+        message: MessageId,
         (peer, lease): (Peer, Arc<Lease>),
         span: Span,
         to_device: bool,
     ) -> Result<()> {
         debug!("bulk data {} rank {}", if to_device { "to" } else { "from" }, peer.rank);
-        let part = Completion::Part { port: queue.port(), message, lease };
+        let part = Completion::Part { of: message, lease };
         let started = match to_device {
             true => self.link.send_bulk(peer, span, part),
             false => self.link.receive_bulk(peer, span, part),
@@ -156,12 +156,12 @@ impl Connection {
         for (transfer, result) in inbox.completed.drain(..) {
             match transfer {
                 // Such a transfer fails only if its command failed, and the command's answer gives the reason.
-                Completion::Part { port, message, lease } => {
+                Completion::Part { of, lease } => {
                     drop(lease);
-                    self.ports.end_part(port, message);
+                    self.ports.end_part(of);
                 }
                 Completion::Sent(bytes) => drop(bytes),
-                Completion::Changed { port, seq, at, new, old } => {
+                Completion::Changed { message: MessageId { port, seq }, at, new, old } => {
                     self.unified.ask(port, Request::Merge { seq, at, new: result.map(|()| new), old });
                 }
             }
@@ -192,7 +192,7 @@ impl Connection {
         };
         match reply {
             Reply::Done { seq, bytes } => {
-                if !self.ports.answer(port, seq, Ok(bytes)) {
+                if !self.ports.answer(MessageId { port, seq }, Ok(bytes)) {
                     self.protocol_error(from, "a reply does not fit its message");
                 }
             }
@@ -213,7 +213,7 @@ impl Connection {
                     error = if kernel == 0 { error.context("a copy to the device") } else { error };
                     error = self.unseen(port, error, was_alive);
                 }
-                let fits = self.ports.answer(port, seq, Err(error));
+                let fits = self.ports.answer(MessageId { port, seq }, Err(error));
                 drop(unawaited);
                 if !fits {
                     self.protocol_error(from, "a reply without a message");
@@ -230,7 +230,7 @@ impl Connection {
             Reply::Changed { seq, changes } => {
                 self.ports[port].count_unasked();
                 if let Err(e) = self.unified.take_over(port, changes) {
-                    diagnose::fail_kernel(&self.ports, (port, seq), &e);
+                    diagnose::fail_kernel(&self.ports, MessageId { port, seq }, &e);
                 }
                 self.ports[port].count_merged();
             }
@@ -239,7 +239,7 @@ impl Connection {
             }
             Reply::ChangedAside { seq, at, len, old } => {
                 self.ports[port].count_unasked();
-                self.receive_changed((port, seq), at, len as usize, old);
+                self.receive_changed(MessageId { port, seq }, at, len as usize, old);
             }
             Reply::Records(_) if !self.tracing.on => {
                 self.protocol_error(from, "it sends records that nobody asked for")
@@ -253,14 +253,14 @@ impl Connection {
     }
 
     /// Receives a piece of what a kernel has changed.
-    fn receive_changed(&self, (port, seq): (usize, u64), at: u64, len: usize, old: Digests<'_>) {
-        debug!("bulk data from rank {}: {len} bytes", self.ports[port].rank);
+    fn receive_changed(&self, message: MessageId, at: u64, len: usize, old: Digests<'_>) {
+        debug!("bulk data from rank {}: {len} bytes", self.ports[message.port].rank);
         let mut new = vec![0; len];
         // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
         let span = unsafe { Span::new(new.as_mut_ptr(), len) };
-        let changed = Completion::Changed { port, seq, at, new, old: old.0.to_vec() };
+        let changed = Completion::Changed { message, at, new, old: old.0.to_vec() };
         // If the link is broken, the waiting threads find out.
-        let _ = self.link.receive_bulk(self.memory_of(port), span, changed);
+        let _ = self.link.receive_bulk(self.memory_of(message.port), span, changed);
     }
 
     fn memory_of(&self, port: usize) -> Peer {

@@ -12,7 +12,7 @@ use crate::link::{Link, Progress};
 use crate::plugin::messages::batch::{Batch, PendingRead, Source};
 use crate::plugin::messages::bulk_tags::{Lease, Tags};
 use crate::plugin::messages::port::{Port, Ports};
-use crate::plugin::messages::queue::{Event, Open, Position, Queue};
+use crate::plugin::messages::queue::{Event, Open, Position, Queue, QueueMessage};
 use crate::plugin::messages::queue_trace::Tracing;
 use crate::plugin::program::ending;
 use crate::plugin::unified::Unified;
@@ -23,14 +23,6 @@ use crate::wire::hello::Hello;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A message of a queue.
-pub(crate) struct QueueMessage {
-    pub(crate) port: usize,
-    pub(crate) seq: u64,
-    /// The queue's number.
-    queue: u32,
-}
 
 /// The connection to the devices, and how threads wait for it.
 pub(crate) struct Engine {
@@ -246,8 +238,8 @@ impl Engine {
     }
 
     /// True if a queue's messages up to this one are complete.
-    pub(crate) fn is_over(&self, message: &QueueMessage) -> bool {
-        self.port(message.port).flight.lock().is_over(message.seq, (message.port, message.queue))
+    pub(crate) fn is_over(&self, message: QueueMessage) -> bool {
+        self.port(message.id.port).flight.lock().is_over(message)
     }
 
     /// Sends the message that an event is in and returns which it is. Returns `None` if the event is complete, or in the
@@ -263,10 +255,7 @@ impl Engine {
                     self.connection.check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
-                Position::Sent { port, seq, queue } => {
-                    let message = QueueMessage { port, seq, queue };
-                    return Ok(Some(message).filter(|message| !self.is_over(message)));
-                }
+                Position::Sent(message) => return Ok((!self.is_over(message)).then_some(message)),
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::plugin::addresses::address_map::Reservation;
 use crate::plugin::addresses::host_allocations::Allocations;
 use crate::plugin::messages::diagnose;
 use crate::plugin::messages::port::Ports;
+use crate::plugin::messages::queue::MessageId;
 use crate::plugin::program::libraries::loaded_libraries;
 use crate::sys::process::{self, Mappings};
 use crate::sys::{crew, layout, node, shared_file};
@@ -277,12 +278,13 @@ impl Unified {
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].alive()?;
-                    let is_taken = self.take_over_from(ports, (port, seq), at..at.saturating_add(len), new, old)?;
+                    let is_taken =
+                        self.take_over_from(ports, MessageId { port, seq }, at..at.saturating_add(len), new, old)?;
                     if is_taken { post.answer(port, Answer::Taken).map(|()| true) } else { Ok(false) }
                 }
                 Request::Merge { seq, at, new, old } => {
                     ports[port].alive()?;
-                    let others = self.merge_known(ports, (port, seq), (at, &new?), Digests(&old));
+                    let others = self.merge_known(ports, MessageId { port, seq }, (at, &new?), Digests(&old));
                     post.answer(port, Answer::Merged { at, others }).map(|()| true)
                 }
                 Request::Find { at } => {
@@ -320,7 +322,7 @@ impl Unified {
 
     /// The same for new bytes in blocks, where this process still has the old ones: `old` has their digests. Returns the other
     /// blocks, as bits.
-    fn merge_known(&self, ports: &Ports, (port, seq): (usize, u64), (at, new): (u64, &[u8]), old: Digests<'_>) -> u64 {
+    fn merge_known(&self, ports: &Ports, of: MessageId, (at, new): (u64, &[u8]), old: Digests<'_>) -> u64 {
         // Longer pieces are refused as messages (`Digests::fit`).
         const { assert!(MEMORY_PIECE.div_ceil(BLOCK) <= u64::BITS as usize) };
         let (mut here, mut others) = (vec![0; BLOCK], 0);
@@ -332,7 +334,7 @@ impl Unified {
             if n != here.len() as isize || xxh3_128(here) != old {
                 others |= 1 << i;
             } else if let Err(e) = self.take_over_range(at, new, here) {
-                diagnose::fail_kernel(ports, (port, seq), &e);
+                diagnose::fail_kernel(ports, of, &e);
             }
         }
         others
@@ -343,7 +345,7 @@ impl Unified {
     fn take_over_from(
         &self,
         ports: &Ports,
-        (port, seq): (usize, u64),
+        of: MessageId,
         range: Range<u64>,
         new: u64,
         old: SharedFile,
@@ -352,12 +354,12 @@ impl Unified {
         const STEP: usize = 64 << 20;
         /// Long enough for that thread to wake.
         const TURN: Duration = Duration::from_micros(50);
-        let Some(process) = self.processes[port] else { return Ok(false) };
+        let Some(process) = self.processes[of.port] else { return Ok(false) };
         // `old.pid` is not looked at: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
-        let before_file = ports[port].fetched(open)?;
+        let before_file = ports[of.port].fetched(open)?;
         for at in range.clone().step_by(STEP) {
-            if at > range.start && others_run(ports, port) {
+            if at > range.start && others_run(ports, of.port) {
                 std::thread::sleep(TURN);
             }
             let step = at..range.end.min(at.saturating_add(STEP as u64));
@@ -367,7 +369,7 @@ impl Unified {
             drop(merging);
             for merged in merged {
                 let Some(merged) = merged else { return Ok(false) };
-                merged.unwrap_or_else(|e| diagnose::fail_kernel(ports, (port, seq), &e));
+                merged.unwrap_or_else(|e| diagnose::fail_kernel(ports, of, &e));
             }
         }
         Ok(true)
