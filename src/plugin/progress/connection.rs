@@ -18,7 +18,7 @@ use crate::plugin::messages::queue::{MessageId, Open, Queue};
 use crate::plugin::messages::queue_trace::Tracing;
 use crate::plugin::program::console::Console;
 use crate::plugin::program::ending;
-use crate::plugin::unified::{Post, Request, Unified};
+use crate::plugin::unified::{Post, Request, SpareBuffers, Unified};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
 use crate::wire::control::{Answer, Control};
 use crate::wire::memory_piece;
@@ -160,7 +160,7 @@ impl Connection {
                     drop(lease);
                     self.ports.end_part(of);
                 }
-                Completion::Sent(bytes) => drop(bytes),
+                Completion::Sent(bytes) => self.unified.buffers.give(bytes),
                 Completion::Changed { message: MessageId { port, seq }, at, new, old } => {
                     self.unified.ask(port, Request::Merge { seq, at, new: result.map(|()| new), old });
                 }
@@ -255,7 +255,8 @@ impl Connection {
     /// Receives a piece of what a kernel has changed.
     fn receive_changed(&self, message: MessageId, at: u64, len: usize, old: Digests<'_>) {
         debug!("bulk data from rank {}: {len} bytes", self.ports[message.port].rank);
-        let mut new = vec![0; len];
+        let mut new = self.unified.buffers.take();
+        new.resize(len, 0);
         // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
         let span = unsafe { Span::new(new.as_mut_ptr(), len) };
         let changed = Completion::Changed { message, at, new, old: old.0.to_vec() };
@@ -411,6 +412,10 @@ impl Connection {
 impl Post for Connection {
     fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()> {
         self.control(&self.housekeeping[port], |batch| batch.control(Control::Answer(answer)))
+    }
+
+    fn buffers(&self) -> &SpareBuffers {
+        &self.unified.buffers
     }
 
     fn piece(&self, port: usize, mut bytes: Vec<u8>) -> Result<()> {

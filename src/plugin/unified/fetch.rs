@@ -22,7 +22,7 @@ const MESSAGES: usize = PIECE / PAGE * BLOCK;
 /// Sends a range that begins with a page, or what there is from its start on; false if there is nothing.
 pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<bool> {
     let aside = post.0.piece_len();
-    let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: Vec::new() };
+    let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: post.0.buffers().take() };
     let (mut at, next) = (range.start, known.take()?);
     let mut parts = Parts { next, rest: known };
     while at < range.end {
@@ -34,7 +34,11 @@ pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known
             break;
         }
     }
-    if at == range.start { Ok(false) } else { sender.flush(false).map(|()| true) }
+    if at > range.start {
+        sender.flush(false)?;
+    }
+    post.0.buffers().give(sender.bytes);
+    Ok(at > range.start)
 }
 
 /// Divides a range into what a device knows and what it does not.
@@ -97,14 +101,15 @@ impl Sender<'_> {
     /// Sends what there is; `more` is true if something follows.
     fn flush(&mut self, more: bool) -> Result<()> {
         let (post, port) = self.post;
-        let bytes = std::mem::take(&mut self.bytes);
-        if self.aside.is_some() && bytes.len() >= MEMORY_PIECE_MIN {
+        if self.aside.is_some() && self.bytes.len() >= MEMORY_PIECE_MIN {
+            let bytes = std::mem::replace(&mut self.bytes, post.buffers().take());
             let (at, same, len) = (self.at, self.same, bytes.len());
             post.answer(port, Answer::PagesAside { at, same, more, len: len as u32 })?;
             post.piece(port, bytes)?;
             self.advance(len);
             return Ok(());
         }
+        let mut bytes = std::mem::take(&mut self.bytes);
         let mut rest = &bytes[..];
         loop {
             let (now, later) = rest.split_at(rest.len().min(PIECE));
@@ -113,6 +118,8 @@ impl Sender<'_> {
             self.advance(now.len());
             rest = later;
             if rest.is_empty() {
+                bytes.clear();
+                self.bytes = bytes;
                 return Ok(());
             }
         }

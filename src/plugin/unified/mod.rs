@@ -13,7 +13,7 @@ mod fetch;
 mod functions;
 mod merge;
 
-use crate::base::limits::{self, MEMORY_PIECE};
+use crate::base::limits::{self, MEMORY_AHEAD, MEMORY_PIECE};
 use crate::base::lock::{Mutex, order};
 use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf};
@@ -84,10 +84,31 @@ fn find_directive() {
     }
 }
 
+/// Buffers of bulk data for reuse. malloc would keep many times as much: each thread's arena has those that it has freed.
+#[derive(Default)]
+pub(super) struct SpareBuffers(Mutex<Vec<Vec<u8>>, { order::LEAF }>);
+
+impl SpareBuffers {
+    /// An empty buffer.
+    pub(super) fn take(&self) -> Vec<u8> {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.0.lock();
+        if spares.len() < MEMORY_AHEAD {
+            buffer.clear();
+            spares.push(buffer);
+        }
+    }
+}
+
 /// Sends answers to devices.
 pub(super) trait Post {
     /// Sends an answer.
     fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()>;
+    /// Where buffers for pieces come from.
+    fn buffers(&self) -> &SpareBuffers;
     /// Sends a piece of the program's memory as bulk data.
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
     /// Bytes of such a piece, if they can be sent.
@@ -181,6 +202,7 @@ pub(crate) struct Unified {
     merging: Mutex<(), { order::MERGE }>,
     requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
+    pub(super) buffers: SpareBuffers,
     pub(super) allocations: Allocations,
 }
 
@@ -194,11 +216,11 @@ impl Unified {
         let range = |device: &Hello| device.outside.clone().unwrap_or_default();
         let stacks =
             devices.iter().map(|device| FirstStack { range: range(device), reserved: OnceLock::new() }).collect();
-        let (merging, is_asked, allocations) = Default::default();
+        let (merging, is_asked, buffers, allocations) = Default::default();
         let requests = Requests { waiting: VecDeque::new(), are_answered: vec![false; devices.len()] };
         let requests = Mutex::new(requests);
         let mode = settings.unified;
-        Unified { mode, obstacles, stacks, processes, merging, requests, is_asked, allocations }
+        Unified { mode, obstacles, stacks, processes, merging, requests, is_asked, buffers, allocations }
     }
 
     /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
@@ -284,7 +306,9 @@ impl Unified {
                 }
                 Request::Merge { seq, at, new, old } => {
                     ports[port].alive()?;
-                    let others = self.merge_known(ports, MessageId { port, seq }, (at, &new?), Digests(&old));
+                    let new = new?;
+                    let others = self.merge_known(ports, MessageId { port, seq }, (at, &new), Digests(&old));
+                    self.buffers.give(new);
                     post.answer(port, Answer::Merged { at, others }).map(|()| true)
                 }
                 Request::Find { at } => {
