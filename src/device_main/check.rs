@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! `--check` and `--accelerators`: report to the launcher what this host has.
 
-use super::backend::offload::{drivers, visible};
-use super::library::find_library;
+use super::backend::offload::{drivers, visible_devices};
+use super::images::library::find_library;
 use crate::job::hosts;
 use crate::sys::node;
 use crate::wire::check::{ACCELERATOR, ACCELERATORS, LIBRARY, MARK, NODE, VERSION};
@@ -30,7 +30,7 @@ pub(super) fn run(version: &str, libraries: &[String]) {
 pub(super) fn count_accelerators(names: &[String]) {
     let own = names.iter().filter(|name| hosts::is_here(name)).map(|name| format!(" {name}"));
     let shown = drivers::all().len();
-    let parts = std::env::var("CUDA_VISIBLE_DEVICES").map_or(0, |value| visible::parts_in(&value));
+    let parts = std::env::var("CUDA_VISIBLE_DEVICES").map_or(0, |value| visible_devices::parts_in(&value));
     let all = if shown == 0 { 0 } else { shown.max(parts) };
     println!("{MARK}{ACCELERATORS} {all}{}", own.collect::<String>());
 }

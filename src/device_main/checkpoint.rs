@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Snapshots: sleeping copies of an idle device process, from which its rank can replace it.
 
-use super::backend::{Backend, crash};
-use super::parts::Parts;
-use super::pool::Me;
-use super::process::quit;
+use super::backend::Backend;
+use super::crash::exit::quit;
+use super::crash::monitor;
+use super::shared_state::Parts;
+use super::threads::pool::Me;
 use crate::base::Result;
 use crate::sys::process;
 use crate::wire::reply::Failure;
@@ -57,8 +58,8 @@ pub(super) fn take<B: Backend>(parts: &Parts<B>, checkpoint: &dyn Checkpoint, me
     }
     *me = pool.start_anew();
     host.link().doorbells().start_anew();
-    crash::start_anew();
-    crash::use_slot(me.slot);
+    monitor::start_anew();
+    monitor::use_slot(me.slot);
     host.require(output.start_anew());
     true
 }

@@ -2,8 +2,8 @@
 //! The host, as its device sees it: the link to it, its liveness, and how the device exits, with the host or after
 //! an error.
 
-use super::completion::Completion;
-use super::crash_board::CrashBoard;
+use super::crash::board::CrashBoard;
+use super::transfers::completion::Completion;
 use crate::base::{Error, Result};
 use crate::link::Link;
 use crate::link::backoff::{Backoff, BackoffPolicy};

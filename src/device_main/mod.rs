@@ -1,38 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device side: a process that executes what its host sends, until the host exits.
 
-mod asker;
 pub mod backend;
-mod buffer;
 mod check;
 mod checkpoint;
-mod completion;
-pub(crate) mod crash_board;
+pub(crate) mod crash;
 mod executors;
-pub(crate) mod home;
 mod host;
-pub(crate) mod host_exit;
-mod idle_threads;
-mod interpreter;
-mod library;
-mod loader;
+mod images;
+mod messages;
 mod output;
-mod parts;
-mod pending_image;
-mod placement;
-mod pool;
-pub(crate) mod process;
-mod receiver_token;
-mod said;
-mod schedule;
 mod server;
-mod staging;
+mod shared_state;
 mod start;
-pub(crate) mod supervisor;
-mod trace;
-mod transfer;
-mod work;
-mod work_queue;
+mod threads;
+mod transfers;
+mod upcalls;
 
 use crate::base::{Error, log, manual, settings};
 use crate::sys::launchers::{launcher, note_of_programs, rank};
@@ -45,7 +28,10 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 #[cfg(test)]
-pub(crate) use {completion::Completion, host::Host, interpreter::Execute, output::Output, server::Server};
+pub(crate) use {
+    host::Host, messages::interpreter::Execute, output::capture::Output, server::Server,
+    transfers::completion::Completion,
+};
 
 /// The command line. The manual page is made from this.
 #[derive(Debug, Parser)]

@@ -4,21 +4,21 @@
 //!
 //! The thread that holds the inbox schedules messages one by one as they arrive.
 
-use super::asker::{Answers, Asker};
 use super::checkpoint::{self, Checkpoint};
-use super::completion::Completion;
-use super::home::{Function, Home, Piece, Wanted};
 use super::host::Host;
-use super::interpreter::{Execute, Interpreter};
-use super::loader::Loader;
-use super::output::{self, Output};
-use super::parts::Parts;
-use super::pool::{self, Me, Pool, Serve};
-use super::schedule::Item as _;
-use super::staging::Staging;
-use super::trace::Trace;
-use super::transfer;
-use super::work::Work;
+use super::images::loader::Loader;
+use super::messages::interpreter::{Execute, Interpreter};
+use super::messages::schedule::Item as _;
+use super::messages::trace::Trace;
+use super::messages::work::Work;
+use super::output::capture::{self, Output};
+use super::shared_state::Parts;
+use super::threads::pool::{self, Me, Pool, Serve};
+use super::transfers::completion::Completion;
+use super::transfers::staging::Staging;
+use super::transfers::transfer;
+use super::upcalls::asker::{Answers, Asker};
+use super::upcalls::interface::{Function, Home, Piece, Wanted};
 use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
@@ -269,7 +269,7 @@ impl<B: Execute> Server<B> {
 
     fn end(&self) -> ! {
         let Parts { host, backend, loader, output, .. } = &*self.parts;
-        output::try_flush_stdio();
+        capture::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
         output.pass_on_held(host, || self.drive_only());
         let shutdown_reply = std::mem::take(&mut *self.shutdown_reply.lock());

@@ -2,20 +2,19 @@
 //! Starts a device: the supervisor, MPI, this process's share of the node, and the server.
 
 use super::backend::cpu::Cpu;
-use super::backend::crash;
-use super::backend::offload::visible::{self, Narrowed};
+use super::backend::offload::visible_devices::{self, Narrowed};
 use super::backend::offload::{Direct, Offload, Seat, own_plugins};
 use super::checkpoint::Checkpoint;
-use super::completion::Completion;
-use super::crash_board::CrashBoard;
+use super::crash::board::CrashBoard;
+use super::crash::exit::quit;
+use super::crash::supervisor::{self, Anew};
+use super::crash::{host_exit, monitor};
 use super::host::Host;
-use super::host_exit;
-use super::interpreter::Execute;
-use super::output::Output;
-use super::pool;
-use super::process::quit;
+use super::messages::interpreter::Execute;
+use super::output::capture::Output;
 use super::server::Server;
-use super::supervisor::{self, Anew};
+use super::threads::pool;
+use super::transfers::completion::Completion;
 use crate::base::settings::{self, Bind, Settings, Unified};
 use crate::base::{Error, Result, log};
 use crate::job::bootstrap::{Bootstrap, Origin, bootstrap};
@@ -174,7 +173,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -
     };
     let narrowed = (settings.backend == settings::Backend::Offload).then(|| {
         offload_here();
-        visible::narrow(place_on_node(programs).map(|place| spawned::here().0 as usize + place))
+        visible_devices::narrow(place_on_node(programs).map(|place| spawned::here().0 as usize + place))
     });
     let place = Place::find(&settings, narrowed.as_ref().map_or(0, Narrowed::pool))?;
     set_up(place.threads(), place.cores(0), &settings);
@@ -226,7 +225,7 @@ pub(crate) fn execute<B: Execute>(
         let _ = rustix::stdio::dup2_stdin(null);
     }
     let (output, stderr) = Output::capture(settings.backend == settings::Backend::Offload)?;
-    crash::install_handlers(board);
+    monitor::install_handlers(board);
     let host = Host::new(link, host, policy, (board, stderr), quit);
     let server = Server::new(host, backend, output, settings.kernel_timeout, checkpoint);
     server.exit_on_panic();

@@ -7,7 +7,7 @@ use super::worker::{self, Worker};
 use crate::base::settings::{Bind, Settings};
 use crate::base::{Error, Result, log};
 use crate::device_main::backend::cpu::Cpu;
-use crate::device_main::process::die_with_parent;
+use crate::device_main::crash::exit::die_with_parent;
 use crate::device_main::{Place, Rank, Workers, execute, set_up};
 use crate::link::Link;
 use crate::link::backoff::BackoffPolicy;

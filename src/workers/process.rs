@@ -2,8 +2,8 @@
 //! The processes of a rank: starts workers, kills them, and reads and writes their memory.
 
 use crate::base::{Error, Result};
-use crate::device_main::crash_board::CrashBoard;
-use crate::device_main::process::quit;
+use crate::device_main::crash::board::CrashBoard;
+use crate::device_main::crash::exit::quit;
 use crate::link::doorbell::Doorbell;
 use crate::sys::process;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -8,7 +8,7 @@ use super::snapshot::{Answer, Asked, Checkpoints, Terms};
 use super::uplink::{Direction, Piece, Uplink};
 use crate::base::{Error, Result, log};
 use crate::debug;
-use crate::device_main::supervisor::{Kills, cause};
+use crate::device_main::crash::supervisor::{Kills, cause};
 use crate::link::doorbell::Doorbell;
 use crate::sys::process;
 use crate::wire::command::{CONTROL, HEAD_LEN, Head, Operations};

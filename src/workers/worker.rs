@@ -11,7 +11,7 @@ use super::packet::{PACKET_MAX, Packet, Transfer, send};
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
 use crate::device_main::Checkpoint;
-use crate::device_main::process::{die_with_parent, quit};
+use crate::device_main::crash::exit::{die_with_parent, quit};
 use crate::link::Transport;
 use crate::link::doorbell::Doorbell;
 use crate::mpi::{Received, Request, TAG_MESSAGE};

@@ -7,7 +7,7 @@
 
 use base::sync::{AtomicUsize, Mutex, Ordering, Thread, current, park};
 use device_main::backend::cpu::unified::running::{Held, Running};
-use device_main::receiver_token::ReceiverToken;
+use device_main::threads::receiver_token::ReceiverToken;
 use link::sleepers::Sleepers;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -193,7 +193,9 @@ mod device_main {
             }
         }
     }
-    pub mod receiver_token;
+    pub mod threads {
+        pub mod receiver_token;
+    }
 }
 
 /// Runs `model` in every order with at most `interruptions` preemptions.

@@ -6,22 +6,20 @@
 //! or may not be able to access that memory itself.
 
 pub mod cpu;
-pub(crate) mod crash;
-pub(crate) mod offload;
 #[cfg(test)]
-pub(crate) mod shadow;
-mod stack;
+pub(crate) mod fake_accelerator;
+pub(crate) mod offload;
 
-use super::buffer::Buffer;
-use super::home::Home;
-use super::pending_image::PendingImage;
-use super::staging::Staging;
+use super::crash::monitor::{self, Fault};
+use super::images::pending_image::PendingImage;
+use super::transfers::buffer::Buffer;
+use super::transfers::staging::Staging;
+use super::upcalls::interface::Home;
 use crate::base::Result;
 use crate::base::target::Target;
 use crate::link::{Peer, Span};
 use crate::wire::command::{Obtained, Shape, SharedFile};
 use crate::wire::record::Kind;
-use crate::wire::reply::Failure;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,15 +109,6 @@ pub(crate) struct Entry {
     pub flags: u32,
 }
 
-/// A fault that ended all execution.
-pub(crate) struct Fault {
-    pub failure: &'static Failure,
-    /// The slot of the faulting kernel's thread.
-    pub slot: usize,
-    /// That thread was loading or unloading an image, and keeps the loader's locks.
-    pub keeps_loader: bool,
-}
-
 /// Something that a kernel waited for: the program's memory, or that its changes there go home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
@@ -207,7 +196,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The first fault. After it nothing is executed any more.
     #[inline]
     fn fault(&self) -> Option<Fault> {
-        crash::fault()
+        monitor::fault()
     }
 }
 

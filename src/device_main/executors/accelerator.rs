@@ -9,15 +9,16 @@
 use super::{no_kernel, no_room};
 use crate::base::limits::STAGED_AHEAD;
 use crate::base::{Error, Result};
-use crate::device_main::backend::{Accelerator, Copied, Copies, Entry, FIRST_COPY, Launch, Wish, crash};
-use crate::device_main::completion::Completion;
-use crate::device_main::crash_board::{COPY_CODE, MPI_CODE};
-use crate::device_main::interpreter::{Execute, Interpreter, Step, answered};
-use crate::device_main::parts::Parts;
-use crate::device_main::pool::Me;
-use crate::device_main::schedule::Item as _;
-use crate::device_main::transfer::{self, Transfer};
-use crate::device_main::work::{Work, take_up};
+use crate::device_main::backend::{Accelerator, Copied, Copies, Entry, FIRST_COPY, Launch, Wish};
+use crate::device_main::crash::board::{COPY_CODE, MPI_CODE};
+use crate::device_main::crash::monitor;
+use crate::device_main::messages::interpreter::{Execute, Interpreter, Step, answered};
+use crate::device_main::messages::schedule::Item as _;
+use crate::device_main::messages::work::{Work, take_up};
+use crate::device_main::shared_state::Parts;
+use crate::device_main::threads::pool::Me;
+use crate::device_main::transfers::completion::Completion;
+use crate::device_main::transfers::transfer::{self, Transfer};
 use crate::wire::command::Command;
 use crate::wire::record::Kind;
 use crate::wire::{Bytes, MESSAGE_MAX};
@@ -212,9 +213,9 @@ impl<A: Accelerator> Interpreter<A> {
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Box<Work> {
         let (Parts { backend, host, staging, .. }, slot) = (&*self.parts, me.slot);
         let copy = |me, to, from| {
-            crash::enter(slot, MPI_CODE, false);
+            monitor::enter(slot, MPI_CODE, false);
             let copied = host.link().copy(me, to, from, FIRST_COPY);
-            crash::enter(slot, A::LOADS_AS, false);
+            monitor::enter(slot, A::LOADS_AS, false);
             copied
         };
         let obtain = || backend.obtain(wish, libraries, &copy, staging).map(|obtained| obtained.encode());

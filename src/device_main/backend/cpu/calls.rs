@@ -3,7 +3,7 @@
 
 use super::unified;
 use crate::base::log;
-use crate::device_main::backend::crash;
+use crate::device_main::crash::monitor;
 use crate::sys::node;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ pub const LOCKED: &str = "a lock of the program, which only the program can use:
 #[inline]
 pub fn refuse(at: *const c_void, function: &'static str, why: &'static str) {
     if is_of_program(at) {
-        crash::note_call(function, at as u64, why);
+        monitor::note_call(function, at as u64, why);
     }
 }
 

@@ -2,8 +2,8 @@
 //! Loads device images from sealed files in memory, by the dynamic loader.
 
 use crate::base::{Error, Result, elf};
-use crate::device_main::library::{FLAGS, find_library, keep};
-use crate::device_main::pending_image::PendingImage;
+use crate::device_main::images::library::{FLAGS, find_library, keep};
+use crate::device_main::images::pending_image::PendingImage;
 use crate::sys::{mapping, node, node::memfd};
 use crate::wire::command::libraries;
 use libloading::os::unix::{Library, RTLD_LAZY};

@@ -8,15 +8,16 @@ mod memory;
 pub mod number;
 pub mod registration;
 pub mod threads;
-pub(super) mod thunks;
-pub(super) mod unified;
+pub(crate) mod thunks;
+pub(crate) mod unified;
 
-use super::{Backend, Exchange, Launch, Target, crash};
+use super::{Backend, Exchange, Launch, Target};
 use crate::base::sync::RwLock;
 use crate::base::{Error, Result, name};
-use crate::device_main::crash_board::{CrashBoard, IMAGE_CODE};
-use crate::device_main::home::{Function, Home};
-use crate::device_main::pending_image::PendingImage;
+use crate::device_main::crash::board::{CrashBoard, IMAGE_CODE};
+use crate::device_main::crash::monitor;
+use crate::device_main::images::pending_image::PendingImage;
+use crate::device_main::upcalls::interface::{Function, Home};
 use crate::wire::command::SharedFile;
 use image::Image;
 use memory::Memory;
@@ -52,8 +53,8 @@ impl Cpu {
     /// Adds an image that was just loaded; returns its base.
     fn insert_loaded(&self, id: u32, image: Image) -> u64 {
         // Registered again, to run before the exit handlers of the image.
-        crash::notice_exit();
-        crash::notice_exceptions();
+        monitor::notice_exit();
+        monitor::notice_exceptions();
         self.insert(id, image)
     }
 
@@ -73,20 +74,20 @@ impl Cpu {
     /// Runs a kernel. May not return: a kernel can end its thread.
     #[inline]
     pub fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        let slot = crash::own_slot();
+        let slot = monitor::own_slot();
         let waits = self.unified.takes_turns();
         if waits {
-            crash::end_timer(slot);
+            monitor::end_timer(slot);
         }
         self.unified.begin(slot)?;
         self.unified.prefetch(slot, launch);
         if waits {
-            crash::begin_timer(slot);
+            monitor::begin_timer(slot);
         }
         kernels::run(launch.kernel, launch.args, launch.array);
         // The rest takes as long as the link does.
-        crash::end_timer(slot);
-        self.unified.end(slot, launch, || crash::fault().is_some())
+        monitor::end_timer(slot);
+        self.unified.end(slot, launch, || monitor::fault().is_some())
     }
 
     /// Takes what was recorded of the program's memory for the kernel that has run on a slot.

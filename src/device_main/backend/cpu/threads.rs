@@ -6,7 +6,7 @@
 //! start before there can be kernels are not changed.
 
 use super::registration::next;
-use crate::device_main::backend::{crash, stack};
+use crate::device_main::crash::{monitor, stack};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
@@ -32,13 +32,13 @@ pub unsafe fn create(
     // SAFETY: the system's function has this type.
     let systems = SYSTEMS.get_or_init(|| unsafe { next(c"pthread_create") });
     let Some(systems) = systems else { return libc::ENOSYS };
-    if !crash::is_installed() {
+    if !monitor::is_installed() {
         // MPI's own thread, while MPI starts: a stack for signal handlers would be mapped while UCX
         // patches the code of `mmap`.
         // SAFETY: the caller's promise.
         return unsafe { systems(thread, attributes, start, argument) };
     }
-    let begin = Box::into_raw(Box::new(Begin { start, argument, origin: crash::origin() }));
+    let begin = Box::into_raw(Box::new(Begin { start, argument, origin: monitor::origin() }));
     // SAFETY: the caller's promise; `first` takes its argument.
     let code = unsafe { systems(thread, attributes, first, begin.cast()) };
     if code != 0 {

@@ -20,18 +20,18 @@ const ALIGNMENT: u64 = 16;
 const TRAP: u8 = 0xcc;
 
 /// Of this process.
-pub(in super::super) static THUNKS: Mutex<Thunks, { order::LEAF }> = Mutex::new(Thunks::new());
+pub(crate) static THUNKS: Mutex<Thunks, { order::LEAF }> = Mutex::new(Thunks::new());
 
 /// What a kernel has called at a trap.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum Called {
+pub(crate) enum Called {
     /// A function that is here in an image.
     Function(u64),
     /// Another one of the program.
     Other,
 }
 
-pub(in super::super) struct Thunks {
+pub(crate) struct Thunks {
     /// Addresses in images by those in the program.
     functions: BTreeMap<u64, u64>,
     /// Pages by address, with their places in the file.

@@ -12,20 +12,21 @@ mod direct;
 pub(crate) mod drivers;
 pub(crate) mod own_plugins;
 mod runtime;
-pub(crate) mod visible;
+pub(crate) mod visible_devices;
 
 use super::cpu::image;
-use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Fault, Launch, Wish, crash};
+use super::{Accelerator, Backend, Copies, CopyByMpi, Entry, Launch, Wish};
 use crate::base::lock::{Mutex, order};
 use crate::base::sync::RwLock;
 use crate::base::target::{LargeCopies, Target, is_bitcode};
 use crate::base::{Error, Result, elf};
 use crate::debug;
-use crate::device_main::crash_board::{CrashBoard, RUNTIME_CODE};
-use crate::device_main::library::find_library;
-use crate::device_main::pending_image::PendingImage;
-use crate::device_main::said;
-use crate::device_main::staging::Staging;
+use crate::device_main::crash::board::{CrashBoard, RUNTIME_CODE};
+use crate::device_main::crash::monitor::{self, Fault};
+use crate::device_main::images::library::find_library;
+use crate::device_main::images::pending_image::PendingImage;
+use crate::device_main::output::libomptarget_errors;
+use crate::device_main::transfers::staging::Staging;
 use crate::job::topology::Turn;
 use crate::sys::{mapping, node};
 use crate::wire::command::{Obtained, Shape, SharedFile, libraries};
@@ -37,7 +38,7 @@ use runtime::{Registered, Runtime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::OnceLock;
-use visible::Choices;
+use visible_devices::Choices;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
 const RUNS_BY_ITSELF: u32 = 2 | 4;
@@ -161,7 +162,7 @@ impl Offload {
         }
         let runtime = Runtime::open(libraries, &self.seat)?;
         // To run before the exit handlers of libomptarget.
-        crash::notice_exit();
+        monitor::notice_exit();
         debug!("this device is {}", runtime.name());
         Ok(self.runtime.get_or_init(|| runtime))
     }
@@ -266,7 +267,7 @@ impl Backend for Offload {
     /// Only the arena: not every MPI accesses the globals of images. Nothing after a fault, which may have taken the context
     /// along.
     fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
-        let is_direct = self.direct.works() && crash::fault().is_none() && self.loaded.read().is_in_arena(at, len);
+        let is_direct = self.direct.works() && monitor::fault().is_none() && self.loaded.read().is_in_arena(at, len);
         is_direct.then_some(at as *mut u8)
     }
 
@@ -369,9 +370,9 @@ impl Backend for Offload {
 /// fails.
 fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
-    let fault = crash::fault()?;
+    let fault = monitor::fault()?;
     let failure = FAILURE.get_or_init(|| {
-        let (mut failure, said) = (fault.failure.clone(), said::lately());
+        let (mut failure, said) = (fault.failure.clone(), libomptarget_errors::lately());
         if let Some(name) = accelerator() {
             failure.text = format!("{name}: {}", failure.text);
         }
@@ -396,8 +397,8 @@ fn register(runtime: &Runtime, image: Image) -> Result<Image> {
         key += room(entry);
     }
     runtime.load(image.file, registered)?;
-    crash::notice_exit();
-    crash::notice_exceptions();
+    monitor::notice_exit();
+    monitor::notice_exceptions();
     for (name, global) in places.iter_mut().filter(|(_, place)| place.size > 0) {
         let at = runtime.global(global.at);
         global.at = at.ok_or_else(|| Error::new(format!("{} has no address for global {name}", runtime.name())))?;
@@ -418,5 +419,5 @@ fn keys(entries: &[Entry]) -> Result<u64> {
 }
 
 #[cfg(test)]
-#[path = "../../../../test/rust/unit/device_main/backend/offload/seat.rs"]
+#[path = "../../../../test/rust/unit/device_main/backend/offload.rs"]
 mod tests;

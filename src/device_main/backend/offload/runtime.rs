@@ -2,8 +2,7 @@
 //! The node's own libomptarget, opened at run time: the interface that compilers and programs use.
 
 use super::drivers::{self, Gpu};
-use super::own_plugins;
-use super::{Seat, Sharers};
+use super::{Seat, Sharers, own_plugins};
 use crate::base::target::{self, Target};
 use crate::base::{Error, Result, elf};
 use crate::device_main::backend::Copies;

@@ -2,7 +2,7 @@
 //! Unit tests of `src/device_main/backend/mod.rs`.
 
 use super::cpu::Cpu;
-use super::shadow::Shadow;
+use super::fake_accelerator::Shadow;
 use super::*;
 
 const LEN: u64 = 1 << 20;

@@ -22,7 +22,7 @@ const REFUSED: u32 = 2;
 /// How an instruction used an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub(in super::super::super) enum Access {
+pub(crate) enum Access {
     Unknown,
     Read,
     Write,
@@ -54,13 +54,13 @@ pub(super) fn arm() {
 
 /// True if an address may be the program's, and faults are served.
 #[inline]
-pub(in super::super::super) fn is_of_program(address: u64) -> bool {
+pub(crate) fn is_of_program(address: u64) -> bool {
     (LOWEST..HIGHEST).contains(&address) && !WINDOW.contains(&address) && ARMED.load(Ordering::Acquire)
 }
 
 /// Resolves a fault of the calling thread, if that is possible: returns where the instruction, or the call, goes on.
 /// Async-signal-safe.
-pub(in super::super::super) fn resolve(address: u64, access: Access, (slot, kernel): (usize, u64)) -> Option<u64> {
+pub(crate) fn resolve(address: u64, access: Access, (slot, kernel): (usize, u64)) -> Option<u64> {
     if !is_of_program(address) {
         return None;
     }

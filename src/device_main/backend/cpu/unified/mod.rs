@@ -6,29 +6,29 @@
 //! At the kernel's end, what differs from what was fetched goes home before the kernel's message is answered. Then the
 //! memory is forgotten, unless another kernel runs.
 
-mod ahead;
 mod arguments;
 mod diff;
 mod faults;
-mod kept;
+mod page_cache;
 mod pages;
+mod read_ahead;
 mod record;
 mod running;
 mod source;
 mod store;
 mod streamed;
-mod together;
 mod turns;
+mod working_sets;
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::device_main::backend::{Exchange, Launch};
-use crate::device_main::home::{Function, Home};
+use crate::device_main::upcalls::interface::{Function, Home};
 use crate::sys::layout;
 use crate::wire::record::Kind;
 use arguments::Arguments;
 use faults::Fault;
-pub(in super::super) use faults::{Access, is_of_program, resolve};
+pub(crate) use faults::{Access, is_of_program, resolve};
 use pages::Pages;
 use record::Log;
 use running::{Held, Running};
@@ -43,7 +43,7 @@ fn note_refusal(why: Option<Error>) {
 }
 
 /// Why the last fault was not resolved; empty if there was none, or nothing at its address.
-pub(in super::super) fn refusal() -> String {
+pub(crate) fn refusal() -> String {
     REFUSAL.lock().clone().unwrap_or_default()
 }
 

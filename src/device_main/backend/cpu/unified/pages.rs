@@ -6,17 +6,17 @@
 //! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
 //! order, what comes next is copied at once: all of it may have changed then.
 
-use super::ahead::{Ahead, Before, LEAST};
 use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
-use super::kept::{Kept, KnownParts};
+use super::page_cache::{Kept, KnownParts};
+use super::read_ahead::{Ahead, Before, LEAST};
 use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
-use super::together::Together;
+use super::working_sets::Together;
 use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::ranges::Ranges;
 use crate::base::{Error, Result};
-use crate::device_main::home::{Home, Piece};
+use crate::device_main::upcalls::interface::{Home, Piece};
 use crate::sys::mapping;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::SharedFile;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Reads the program's memory: from its process, if that is on this node and the system allows it, or by messages.
 
-use super::kept::KnownParts;
+use super::page_cache::KnownParts;
 use crate::base::{Error, Result};
-use crate::device_main::home::{Home, Piece};
+use crate::device_main::upcalls::interface::{Home, Piece};
 use crate::sys::{crew, process};
 use std::fs::File;
 use std::ops::Range;

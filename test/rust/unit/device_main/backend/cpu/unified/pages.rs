@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::base::sync::Mutex;
-use crate::device_main::home::{Function, Wanted};
+use crate::device_main::upcalls::interface::{Function, Wanted};
 use crate::wire::BLOCK;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::{Known, Reply, begin_changed};

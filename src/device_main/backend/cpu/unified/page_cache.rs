@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What a device on another node keeps of the program's memory when its regions have ended. It is not used again before
+//! the program has confirmed that its memory is still the same: the device asks by digests of what it has.
+
+use super::store::Store;
+use crate::base::Result;
+use crate::base::limits::MEMORY_KEPT;
+use crate::base::ranges::Ranges;
+use crate::wire;
+use crate::wire::reply::Known;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// One digest is for a block, or for a part of one: blocks begin at multiples of their length.
+const BLOCK: u64 = wire::BLOCK as u64;
+
+#[derive(Default)]
+pub(super) struct Kept {
+    pages: Ranges,
+    /// By number of the block, when it was used last, by the count of ends.
+    used: BTreeMap<u64, u64>,
+    ends: u64,
+}
+
+impl Kept {
+    /// All regions have ended; they have used these pages. Returns what is not kept any more, to stay below the limit: what
+    /// was not used for longest.
+    pub fn add(&mut self, pages: &Ranges) -> Vec<Range<u64>> {
+        self.ends += 1;
+        let mut is_more = false;
+        for range in pages.iter() {
+            is_more |= !self.pages.covers(&range);
+            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+            self.pages.insert(range);
+            self.used.extend(blocks.map(|block| (block, self.ends)));
+        }
+        // Counting takes time if there are many small ranges.
+        if is_more { self.drop_oldest() } else { Vec::new() }
+    }
+
+    fn drop_oldest(&mut self) -> Vec<Range<u64>> {
+        let mut excess = self.pages.bytes().saturating_sub(MEMORY_KEPT);
+        if excess == 0 {
+            return Vec::new();
+        }
+        let mut oldest: Vec<_> = self.used.iter().map(|(&block, &used)| (used, block)).collect();
+        oldest.sort_unstable();
+        let mut dropped = Ranges::default();
+        for (_, block) in oldest {
+            let all = block * BLOCK..(block + 1) * BLOCK;
+            excess = excess.saturating_sub(self.pages.within(&all).map(|range| range.end - range.start).sum());
+            self.used.remove(&block);
+            self.pages.remove(&all);
+            dropped.insert(all);
+            if excess == 0 {
+                break;
+            }
+        }
+        dropped.iter().collect()
+    }
+
+    /// These pages are not kept any more.
+    pub fn remove(&mut self, range: &Range<u64>) {
+        self.pages.remove(range);
+        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            if self.pages.within(&(block * BLOCK..(block + 1) * BLOCK)).next().is_none() {
+                self.used.remove(&block);
+            }
+        }
+    }
+
+    /// The kept parts of a range.
+    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.pages.within(range)
+    }
+}
+
+/// If memory has probably changed, only one of this many blocks is reported.
+const FEW: usize = 16;
+
+/// The parts of a range that this process already has, as it reports them to the program.
+#[derive(Default)]
+pub(super) struct KnownParts {
+    pages: Ranges,
+    /// As in a message.
+    list: Vec<u8>,
+}
+
+impl KnownParts {
+    /// These ranges, as they are in the store. Of very many parts some are left out, and so come again; of such as
+    /// `are_other` probably, most are: digests take time.
+    pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>, are_other: bool) -> Result<KnownParts> {
+        let mut known = KnownParts::default();
+        // Blocks stay in the processor's cache; mapping them would take longer than all of this.
+        let mut block = Vec::new();
+        for part in ranges.flat_map(blocks).step_by(if are_other { FEW } else { 1 }).take(Known::MOST) {
+            block.resize((part.end - part.start) as usize, 0);
+            store.read(part.start, &mut block)?;
+            Known::push(&mut known.list, (part.start, block.len() as u32, xxh3_128(&block)));
+            known.pages.insert(part);
+        }
+        Ok(known)
+    }
+
+    pub fn list(&self) -> Known<'_> {
+        Known(&self.list)
+    }
+
+    /// True if it is so much that the rest is probably another too if nothing of this is the same.
+    pub fn is_much(&self) -> bool {
+        self.pages.bytes() >= 4 * BLOCK
+    }
+
+    /// True if the report covers the whole range.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        self.pages.covers(range)
+    }
+}
+
+/// The parts of a range that are in one block each.
+fn blocks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let part = at..range.end.min((at / BLOCK + 1) * BLOCK);
+        at = part.end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/page_cache.rs"]
+mod tests;

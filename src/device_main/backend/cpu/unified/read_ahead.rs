@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! How much to handle with one fault: kernels that go through memory in order fault ever more rarely.
+
+use std::ops::Range;
+
+/// Bytes that are handled around an address that is in no order.
+pub(super) const LEAST: u64 = 64 << 10;
+/// Up to this many bytes of another node, the next time four times as many are handled, then twice as many: a round trip
+/// may take as long as so much.
+const SOON: u64 = 4 << 20;
+/// Most bytes that are handled at once.
+const MOST: u64 = 64 << 20;
+/// Threads, or arrays, that are followed at a time.
+const STREAMS: usize = 16;
+
+/// Where a thread of a kernel will fault next if it goes on in order, and how much it has got last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    next: u64,
+    len: u64,
+    is_other: bool,
+}
+
+/// What was handled last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Before {
+    pub range: Range<u64>,
+    /// Nothing there was as this process had kept it.
+    pub is_other: bool,
+}
+
+/// The last streams, in turn.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    streams: [Stream; STREAMS],
+    oldest: usize,
+}
+
+impl Ahead {
+    /// What to handle together with this page, and what was handled before it, if it continues that. The program `is_near`
+    /// if it is on the same node.
+    pub fn around(&self, page: u64, is_near: bool) -> (Range<u64>, Option<Before>) {
+        match self.streams.iter().find(|s| s.follows(page)) {
+            Some(&Stream { next, len, is_other }) => {
+                let range = next - len..next;
+                let times = if len < SOON && !is_near { 4 } else { 2 };
+                (page..page.saturating_add((times * len).clamp(LEAST, MOST)), Some(Before { range, is_other }))
+            }
+            None => (page & !(LEAST - 1)..(page & !(LEAST - 1)) + LEAST, None),
+        }
+    }
+
+    /// Notes what was handled.
+    pub fn note(&mut self, page: u64, Before { range, is_other }: Before) {
+        let new = Stream { next: range.end, len: range.end - range.start, is_other };
+        let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {
+            self.oldest = (self.oldest + 1) % STREAMS;
+            self.oldest
+        });
+        self.streams[place] = new;
+    }
+}
+
+impl Stream {
+    /// True if the page is the next one, or not much further on.
+    fn follows(self, page: u64) -> bool {
+        (self.next..self.next.saturating_add(self.len.max(1))).contains(&page) && self.len > 0
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/read_ahead.rs"]
+mod tests;

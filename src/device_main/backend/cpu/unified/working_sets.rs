@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! What a kernel has used of a program on another node when it ran last: all of that is asked for at once if the first page
+//! that it uses is among it, where each separate part would take a round trip. It is not mapped before it is used, so what
+//! the kernel does not use any more is not asked for again.
+
+use crate::base::limits::{KERNELS_REMEMBERED, MEMORY_REMEMBERED, PARTS_REMEMBERED};
+use crate::base::ranges::Ranges;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+#[derive(Default)]
+pub(super) struct Together {
+    /// What has ended last is at the end.
+    used: VecDeque<Used>,
+    /// The kernel that has used memory first since none ran.
+    first: Option<u64>,
+    /// What has arrived for it and was not used yet.
+    pub ready: Ranges,
+}
+
+/// What a kernel has used when it ran last.
+struct Used {
+    kernel: u64,
+    parts: Vec<Range<u64>>,
+    /// It was at least half of what it had used before.
+    is_steady: bool,
+}
+
+impl Together {
+    /// A kernel uses a page. If it is the first to do so, and the page is among what it has used the last time, returns
+    /// all of that.
+    pub fn begin(&mut self, kernel: u64, page: u64) -> Vec<Range<u64>> {
+        if self.first.is_some() {
+            return Vec::new();
+        }
+        self.first = Some(kernel);
+        let before = self.used.iter().find(|used| used.kernel == kernel && used.is_steady);
+        before
+            .filter(|used| used.parts.iter().any(|part| part.contains(&page)))
+            .map_or(Vec::new(), |used| used.parts.clone())
+    }
+
+    /// No kernel runs; these pages were used.
+    pub fn end(&mut self, pages: &Ranges) {
+        let Some(kernel) = self.first.take() else { return };
+        let before = self.used.iter().position(|used| used.kernel == kernel);
+        let is_steady = before.and_then(|i| self.used.remove(i)).is_none_or(|before| {
+            let again = before.parts.iter().flat_map(|part| pages.within(part)).map(length).sum::<u64>();
+            2 * again >= before.parts.into_iter().map(length).sum()
+        });
+        if self.used.len() == KERNELS_REMEMBERED {
+            self.used.pop_front();
+        }
+        let mut room = MEMORY_REMEMBERED;
+        let parts = pages.iter().take(PARTS_REMEMBERED).map_while(|range| {
+            let part = range.start..range.end.min(range.start + room);
+            room -= length(part.clone());
+            (!part.is_empty()).then_some(part)
+        });
+        self.used.push_back(Used { kernel, parts: parts.collect(), is_steady });
+    }
+}
+
+fn length(range: Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+#[path = "../../../../../test/rust/unit/device_main/backend/cpu/unified/working_sets.rs"]
+mod tests;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//! How a device process exits.
+
+use super::monitor;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Has this process killed when its parent exits, for whatever reason.
+pub(crate) fn die_with_parent() {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+pub(crate) fn quit(code: i32) -> ! {
+    monitor::ending();
+    // SAFETY: no preconditions. (Exit handlers must not run: they belong to images whose threads still run.)
+    unsafe { libc::_exit(code) }
+}
