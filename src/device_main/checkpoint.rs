@@ -4,7 +4,7 @@
 use super::backend::Backend;
 use super::crash::exit::quit;
 use super::crash::monitor;
-use super::shared_state::Parts;
+use super::shared_state::SharedState;
 use super::threads::pool::Me;
 use crate::base::Result;
 use crate::sys::process;
@@ -30,8 +30,8 @@ pub(crate) trait Checkpoint: Send + Sync {
 /// Leaves a sleeping copy of this process behind unless another thread is busy; the caller soon
 /// tries again. True in a process that a copy has made: it has only this thread.
 #[cold]
-pub(super) fn take<B: Backend>(parts: &Parts<B>, checkpoint: &dyn Checkpoint, me: &mut Me) -> bool {
-    let Parts { host, backend, output, pool, .. } = parts;
+pub(super) fn take<B: Backend>(shared: &SharedState<B>, checkpoint: &dyn Checkpoint, me: &mut Me) -> bool {
+    let SharedState { host, backend, output, pool, .. } = shared;
     // The rank would reply to these transfers for this process only: the parts of an image that a
     // device passes on belong to no message that the rank tracks.
     if host.link().has_bulk() || backend.fault().is_some() {

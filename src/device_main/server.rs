@@ -12,13 +12,13 @@ use super::messages::schedule::Item as _;
 use super::messages::trace::Trace;
 use super::messages::work::Work;
 use super::output::capture::{self, Output};
-use super::shared_state::Parts;
+use super::shared_state::SharedState;
 use super::threads::pool::{self, Me, Pool, Serve};
 use super::transfers::completion::Completion;
 use super::transfers::staging::Staging;
 use super::transfers::transfer;
 use super::upcalls::asker::{Answers, Asker};
-use super::upcalls::interface::{Function, Home, Piece, Wanted};
+use super::upcalls::interface::{Function, Piece, Upcalls, Wanted};
 use crate::base::limits::OUTPUT_BEFORE_REPLY;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
@@ -42,7 +42,7 @@ const LOST_PATIENCE: Duration = Duration::from_secs(2);
 const POLLS: u32 = 16;
 
 pub(crate) struct Server<B> {
-    parts: Arc<Parts<B>>,
+    shared: Arc<SharedState<B>>,
     inbox: Mutex<Inbox<Completion>, { order::INBOX }>,
     interpreter: Interpreter<B>,
     /// The reply to [`Control::Shutdown`].
@@ -63,30 +63,30 @@ impl<B: Execute> Server<B> {
         debug!("this device executes images for {}", backend.target());
         let (loader, pool, staging, trace) = (Loader::default(), Pool::new(), Staging::default(), Trace::default());
         let answers = Answers::default();
-        let parts = Arc::new(Parts { host, backend, loader, output, pool, staging, trace, answers });
-        let interpreter = Interpreter::new(parts.clone(), kernel_time, checkpoint.is_some());
+        let shared = Arc::new(SharedState { host, backend, loader, output, pool, staging, trace, answers });
+        let interpreter = Interpreter::new(shared.clone(), kernel_time, checkpoint.is_some());
         let (inbox, shutdown_reply) = Default::default();
-        let server = Arc::new(Server { parts, inbox, interpreter, shutdown_reply, checkpoint });
-        server.parts.backend.connect(server.clone());
+        let server = Arc::new(Server { shared, inbox, interpreter, shutdown_reply, checkpoint });
+        server.shared.backend.connect(server.clone());
         server
     }
 
     #[cfg(test)]
     pub fn backend(&self) -> &B {
-        &self.parts.backend
+        &self.shared.backend
     }
 
     /// The received bytes of an image that is not loaded.
     #[cfg(test)]
     pub fn pending_image(&self, image: u32) -> Option<Vec<u8>> {
-        self.parts.loader.pending(image).map(|image| image.bytes().to_vec())
+        self.shared.loader.pending(image).map(|image| image.bytes().to_vec())
     }
 
     /// From now on a panic of any thread exits this process: other threads may wait for that thread, for ever.
     pub fn exit_on_panic(&self) {
-        let parts = self.parts.clone();
+        let shared = self.shared.clone();
         std::panic::set_hook(Box::new(move |panic| {
-            parts.host.die(&Error::new(format!("internal error: {}", panic.to_string().replace('\n', " "))))
+            shared.host.die(&Error::new(format!("internal error: {}", panic.to_string().replace('\n', " "))))
         }));
     }
 
@@ -97,7 +97,7 @@ impl<B: Execute> Server<B> {
 
     /// Asks the program; `drive` makes progress.
     fn asker<'a>(&'a self, drive: &'a dyn Fn()) -> Asker<'a> {
-        let Parts { host, answers, staging, .. } = &*self.parts;
+        let SharedState { host, answers, staging, .. } = &*self.shared;
         Asker { host, answers, staging, drive }
     }
 
@@ -108,22 +108,22 @@ impl<B: Execute> Server<B> {
         if self.shutdown_reply.lock().is_some() {
             self.end();
         }
-        let output = &self.parts.output;
+        let output = &self.shared.output;
         if self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.replays()) {
             output.limit();
         }
-        output.poll(&self.parts.host, backoff.is_long(), drive);
+        output.poll(&self.shared.host, backoff.is_long(), drive);
         self.interpreter.settle_faults();
     }
 
     /// Makes progress and schedules what has arrived. Returns the message that arrived if it can be executed.
     #[inline]
     fn drive(&self) -> (Progress, Option<Box<Work>>) {
-        let host = &self.parts.host;
+        let host = &self.shared.host;
         let Some(mut inbox) = self.inbox.try_lock() else { return (Progress::Elsewhere, None) };
         let progress = host.require(host.link().drive(&mut inbox));
         let completed = inbox.completed.drain(..);
-        completed.for_each(|(completion, result)| transfer::complete(&self.parts, completion, result));
+        completed.for_each(|(completion, result)| transfer::complete(&self.shared, completion, result));
         let Some((from, message)) = inbox.take_message() else { return (progress, None) };
         match self.arrived(from, message) {
             Ok(work) => (progress, work),
@@ -133,12 +133,12 @@ impl<B: Execute> Server<B> {
 
     /// The same for a thread that cannot execute now, until nothing is left.
     fn drive_only(&self) {
-        let pool = &self.parts.pool;
+        let pool = &self.shared.pool;
         loop {
             let (progress, arrived) = self.drive();
             arrived.into_iter().for_each(|work| pool.push(work));
             if pool.hand_out()
-                && let Some(doorbell) = self.parts.host.link().doorbells().mine()
+                && let Some(doorbell) = self.shared.host.link().doorbells().mine()
             {
                 doorbell.ring();
             }
@@ -150,7 +150,7 @@ impl<B: Execute> Server<B> {
 
     /// Schedules a message, or executes it if it concerns the whole device.
     fn arrived(&self, from: usize, message: Vec<u8>) -> Result<Option<Box<Work>>> {
-        let Parts { host, trace, .. } = &*self.parts;
+        let SharedState { host, trace, .. } = &*self.shared;
         if !host.is(from) {
             return Err(Error::new("it is not this device's host"));
         }
@@ -168,7 +168,7 @@ impl<B: Execute> Server<B> {
     /// Executes a control message at once: before any later message, even if earlier messages of queues are
     /// unfinished.
     fn execute_control(&self, mut work: Work) -> Result<()> {
-        let Parts { host, backend, loader, output, trace, answers, .. } = &*self.parts;
+        let SharedState { host, backend, loader, output, trace, answers, .. } = &*self.shared;
         let mut outcome = Ok(());
         let mut ends = false;
         let mut rest = Operations::resume(&work.message, work.position);
@@ -224,7 +224,7 @@ impl<B: Execute> Server<B> {
     /// the result is false.
     #[inline]
     fn take_up(&self, me: &mut Me, mut work: Box<Work>, backoff: &mut Backoff<'_>) -> bool {
-        let pool = &self.parts.pool;
+        let pool = &self.shared.pool;
         if pool.is_claimed() && work.may_take_long() {
             match pool.pass_on(me, Some(work)) {
                 Some(back) => work = back,
@@ -257,7 +257,7 @@ impl<B: Execute> Server<B> {
     /// Executes a message on a core that goes with the host's; true if messages are long.
     #[inline]
     fn execute_placed(&self, me: &mut Me, work: Box<Work>) -> bool {
-        if !self.parts.host.is_near() {
+        if !self.shared.host.is_near() {
             self.execute(me, work);
             return false;
         }
@@ -268,7 +268,7 @@ impl<B: Execute> Server<B> {
     }
 
     fn end(&self) -> ! {
-        let Parts { host, backend, loader, output, .. } = &*self.parts;
+        let SharedState { host, backend, loader, output, .. } = &*self.shared;
         capture::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, || self.drive_only());
         output.pass_on_held(host, || self.drive_only());
@@ -289,9 +289,9 @@ impl<B: Execute> Server<B> {
     }
 }
 
-impl<B: Execute> Home for Server<B> {
+impl<B: Execute> Upcalls for Server<B> {
     fn process(&self) -> Option<i32> {
-        self.parts.host.process()
+        self.shared.host.process()
     }
 
     fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
@@ -307,7 +307,7 @@ impl<B: Execute> Home for Server<B> {
     }
 
     fn has_merged_all(&self) -> bool {
-        self.parts.host.has_merged_all()
+        self.shared.host.has_merged_all()
     }
 
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
@@ -323,11 +323,11 @@ impl<B: Execute> Serve for Server<B> {
     const KEEPS_ROOTS: bool = B::KEEPS_ROOTS;
 
     fn pool(&self) -> &Pool {
-        &self.parts.pool
+        &self.shared.pool
     }
 
     fn receive(self: &Arc<Self>, me: &mut Me) {
-        let Parts { host, backend, loader, pool, .. } = &*self.parts;
+        let SharedState { host, backend, loader, pool, .. } = &*self.shared;
         pool.begin_receiving(me, host.link().doorbells().mine().is_some());
         let mut backoff = host.backoff();
         let mut last_check = Instant::now();
@@ -384,7 +384,7 @@ impl<B: Execute> Serve for Server<B> {
                 if let Some(checkpoint) = self.checkpoint.as_deref().filter(|c| c.is_wanted()) {
                     // The copy does not sleep on this process's doorbell.
                     backoff.reset();
-                    if checkpoint::take(&self.parts, checkpoint, me) {
+                    if checkpoint::take(&self.shared, checkpoint, me) {
                         pool::add_thread(self);
                     }
                 }
@@ -402,6 +402,6 @@ impl<B: Execute> Serve for Server<B> {
     }
 
     fn die(&self, why: &Error) -> ! {
-        self.parts.host.die(why)
+        self.shared.host.die(why)
     }
 }

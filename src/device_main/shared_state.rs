@@ -9,7 +9,7 @@ use super::threads::pool::Pool;
 use super::transfers::staging::Staging;
 use super::upcalls::asker::Answers;
 
-pub(crate) struct Parts<B> {
+pub(crate) struct SharedState<B> {
     pub host: Host,
     pub backend: B,
     pub loader: Loader,

@@ -20,7 +20,7 @@ use crate::base::sync::Mutex;
 use crate::base::target::{Executor, Target};
 use crate::base::{Error, Result};
 use crate::device_main::backend::cpu::Cpu;
-use crate::device_main::backend::fake_accelerator::Shadow;
+use crate::device_main::backend::fake_accelerator::FakeAccelerator;
 use crate::device_main::crash::board::CrashBoard;
 use crate::device_main::{Checkpoint, Completion, Execute, Host, Output, Server};
 use crate::job::topology::hello_of_this_process;
@@ -378,7 +378,7 @@ fn start_device(
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     let host = Host::new(link, (HOST, None), pace, (CrashBoard::new()?, null), end_thread);
     if remote {
-        serve(host, Shadow::new(&kernels()), checkpoint)
+        serve(host, FakeAccelerator::new(&kernels()), checkpoint)
     } else {
         serve(host, Cpu::with_kernels(&kernels())?, checkpoint)
     }

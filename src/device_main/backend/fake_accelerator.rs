@@ -15,14 +15,14 @@ use memmap2::{MmapOptions, MmapRaw};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-pub(crate) struct Shadow {
+pub(crate) struct FakeAccelerator {
     arena: OnceLock<(u64, MmapRaw)>,
     kernels: Vec<u64>,
 }
 
-impl Shadow {
-    pub fn new(kernels: &[u64]) -> Shadow {
-        Shadow { arena: OnceLock::new(), kernels: kernels.to_vec() }
+impl FakeAccelerator {
+    pub fn new(kernels: &[u64]) -> FakeAccelerator {
+        FakeAccelerator { arena: OnceLock::new(), kernels: kernels.to_vec() }
     }
 
     /// Where the contents of a range of the arena are.
@@ -34,7 +34,7 @@ impl Shadow {
     }
 }
 
-impl Backend for Shadow {
+impl Backend for FakeAccelerator {
     const LOADS_AS: u64 = IMAGE_CODE;
 
     unsafe fn start(&self, at: u64, len: u64, _: (u64, SharedFile)) -> Result<()> {
@@ -91,7 +91,7 @@ impl Backend for Shadow {
     }
 }
 
-impl Accelerator for Shadow {
+impl Accelerator for FakeAccelerator {
     fn obtain(&self, _: &Wish, _: &[u8], _: CopyByMpi<'_>, _: &Staging) -> Result<Obtained> {
         Err(Error::new("tests choose where the arena is"))
     }

@@ -14,7 +14,7 @@ use super::crash::monitor::{self, Fault};
 use super::images::pending_image::PendingImage;
 use super::transfers::buffer::Buffer;
 use super::transfers::staging::Staging;
-use super::upcalls::interface::Home;
+use super::upcalls::interface::Upcalls;
 use crate::base::Result;
 use crate::base::target::Target;
 use crate::link::{Peer, Span};
@@ -141,7 +141,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Lets kernels use the program's memory, if this backend can do that.
-    fn connect(&self, _home: Arc<dyn Home>) {}
+    fn connect(&self, _upcalls: Arc<dyn Upcalls>) {}
 
     /// From now on the device is traced.
     fn begin_trace(&self) {}

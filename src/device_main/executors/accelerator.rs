@@ -15,7 +15,7 @@ use crate::device_main::crash::monitor;
 use crate::device_main::messages::interpreter::{Execute, Interpreter, Step, answered};
 use crate::device_main::messages::schedule::Item as _;
 use crate::device_main::messages::work::{Work, take_up};
-use crate::device_main::shared_state::Parts;
+use crate::device_main::shared_state::SharedState;
 use crate::device_main::threads::pool::Me;
 use crate::device_main::transfers::completion::Completion;
 use crate::device_main::transfers::transfer::{self, Transfer};
@@ -34,20 +34,20 @@ impl<A: Accelerator> Execute for A {
         };
         if matches!(step, Step::Away) && !me.receiving {
             // The receiver may sleep: it does not know of bulk data that this thread has begun to move.
-            let _ = interpreter.parts.pool.hand_out();
-            interpreter.parts.host.link().wake_driver();
+            let _ = interpreter.shared.pool.hand_out();
+            interpreter.shared.host.link().wake_driver();
         }
         Ok(step)
     }
 
     /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
     fn look_ahead(interpreter: &Interpreter<A>, queue: u32) {
-        let parts = &*interpreter.parts;
+        let shared = &*interpreter.shared;
         let mut schedule = interpreter.schedule.lock();
         let waiting = schedule.waiting_in(queue).take(STAGED_AHEAD + 1);
-        let announced: Vec<_> = waiting.filter_map(|work| transfer::announce_early(parts, work)).collect();
+        let announced: Vec<_> = waiting.filter_map(|work| transfer::announce_early(shared, work)).collect();
         drop(schedule);
-        announced.into_iter().for_each(|early| transfer::receive_early(parts, early));
+        announced.into_iter().for_each(|early| transfer::receive_early(shared, early));
     }
 
     /// A thread that has copied from or to the accelerator goes on with a message that does so, too.
@@ -65,7 +65,7 @@ impl<A: Accelerator> Execute for A {
 
 impl<A: Accelerator> Interpreter<A> {
     fn execute_next(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        let Parts { backend, trace, .. } = &*self.parts;
+        let SharedState { backend, trace, .. } = &*self.shared;
         let w = &mut *work;
         let message = w.head.seq;
         let (start, command) = take_up((&w.message, &mut w.position), &mut w.trace, trace)?;
@@ -76,7 +76,7 @@ impl<A: Accelerator> Interpreter<A> {
                 return self.send(me, work, (start, from, len), (rank, tag));
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
-                let transfer = Transfer::new(&self.parts, work, (rank, tag));
+                let transfer = Transfer::new(&self.shared, work, (rank, tag));
                 return transfer.receive_image(image, (len, libraries), to).map(|()| Step::Away);
             }
             _ if w.failure.is_some() => Ok(()),
@@ -140,7 +140,7 @@ impl<A: Accelerator> Interpreter<A> {
     /// Makes the collected writes, unless the next command may take them along. `None` if another thread executes the
     /// message, because this one goes on with the bulk data.
     fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Option<Box<Work>> {
-        let Parts { host, backend, pool, staging, .. } = &*self.parts;
+        let SharedState { host, backend, pool, staging, .. } = &*self.shared;
         let is_direct = |from, len| backend.direct(from, len).is_some();
         if me.receiving && host.link().has_bulk() && work.copies_long(is_direct) {
             work = pool.hand_over(work)?;
@@ -165,13 +165,13 @@ impl<A: Accelerator> Interpreter<A> {
         let Some(early) = early else {
             // After a failure the accelerator's context may be lost, and nobody reads the data.
             let is_sound = work.failure.is_none();
-            Transfer::new(&self.parts, work, peer).receive((to, len), is_sound, Completion::Collect)?;
+            Transfer::new(&self.shared, work, peer).receive((to, len), is_sound, Completion::Collect)?;
             A::look_ahead(self, queue);
             return Ok(Step::Away);
         };
         // The message may have one in any case.
-        self.parts.staging.end_ahead();
-        let arrived = transfer::take_early(&self.parts, work, to, &early);
+        self.shared.staging.end_ahead();
+        let arrived = transfer::take_early(&self.shared, work, to, &early);
         A::look_ahead(self, queue);
         Ok(arrived.map_or(Step::Away, Step::Next))
     }
@@ -185,9 +185,9 @@ impl<A: Accelerator> Interpreter<A> {
         (start, from, len): (usize, u64, u64),
         peer: (u32, u32),
     ) -> Result<Step> {
-        let Parts { host, backend, pool, staging, .. } = &*self.parts;
+        let SharedState { host, backend, pool, staging, .. } = &*self.shared;
         if work.failure.is_some() || backend.direct(from, len).is_some() {
-            return Transfer::new(&self.parts, work, peer).send(from, len, None).map(|()| Step::Away);
+            return Transfer::new(&self.shared, work, peer).send(from, len, None).map(|()| Step::Away);
         }
         // After a fault, another thread takes the command up again, since the other side waits for its data.
         let end = std::mem::replace(&mut work.position, start);
@@ -200,7 +200,7 @@ impl<A: Accelerator> Interpreter<A> {
         if work.is_passed {
             self.schedule.lock().go_on(work.head, None, &mut ready);
         }
-        Transfer::new(&self.parts, work, peer).send(from, len, bytes)?;
+        Transfer::new(&self.shared, work, peer).send(from, len, bytes)?;
         let next = A::keep_next(me, &mut ready);
         pool.append(&mut ready);
         if next.is_some() {
@@ -211,7 +211,7 @@ impl<A: Accelerator> Interpreter<A> {
     }
 
     fn obtain(&self, me: &mut Me, work: Box<Work>, wish: &Wish, libraries: &[u8]) -> Box<Work> {
-        let (Parts { backend, host, staging, .. }, slot) = (&*self.parts, me.slot);
+        let (SharedState { backend, host, staging, .. }, slot) = (&*self.shared, me.slot);
         let copy = |me, to, from| {
             monitor::enter(slot, MPI_CODE, false);
             let copied = host.link().copy(me, to, from, FIRST_COPY);
@@ -225,7 +225,7 @@ impl<A: Accelerator> Interpreter<A> {
 
     /// For the copies that a launch takes along.
     fn no_copies(&self) -> Box<Copies> {
-        Box::new(Copies::within(self.parts.staging.small()))
+        Box::new(Copies::within(self.shared.staging.small()))
     }
 
     /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
@@ -236,17 +236,17 @@ impl<A: Accelerator> Interpreter<A> {
         while let Some(Command::Read { from, len }) = w.next()
             && len as usize <= room
         {
-            take_up((&w.message, &mut w.position), &mut w.trace, &self.parts.trace)?;
+            take_up((&w.message, &mut w.position), &mut w.trace, &self.shared.trace)?;
             room -= len as usize;
             copies.read(from, len as usize);
         }
         let work = self.launch(me, work, launch, &mut copies);
-        self.parts.staging.give(copies.bytes);
+        self.shared.staging.give(copies.bytes);
         Ok(work)
     }
 
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>, copies: &mut Copies) -> Box<Work> {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
+        let SharedState { backend, pool, trace, .. } = &*self.shared;
         pool.settle(me);
         let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch, copies));
         let head = work.head;
@@ -265,7 +265,7 @@ impl<A: Accelerator> Interpreter<A> {
 
     fn read(&self, me: &mut Me, work: Box<Work>, from: u64, len: usize) -> Box<Work> {
         let mut bytes = Vec::new();
-        let read = || self.parts.backend.read(from, len, &mut bytes).map(|()| bytes);
+        let read = || self.shared.backend.read(from, len, &mut bytes).map(|()| bytes);
         let (bytes, mut work) = self.attempt(me, work, (Kind::Read, len as u64), read);
         bytes.into_iter().for_each(|bytes| work.reply.extend_from_slice(&bytes));
         work
@@ -285,12 +285,12 @@ impl<A: Accelerator> Interpreter<A> {
         match outcome {
             Some(Ok(result)) => {
                 if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
-                    message.copied(&self.parts.trace, head, (kind, bytes), ran);
+                    message.copied(&self.shared.trace, head, (kind, bytes), ran);
                 }
                 return (Some(result), work);
             }
             Some(Err(e)) => work.fail_with(&e),
-            None => self.parts.backend.fault().into_iter().for_each(|fault| work.fail(fault.failure.clone())),
+            None => self.shared.backend.fault().into_iter().for_each(|fault| work.fail(fault.failure.clone())),
         }
         (None, work)
     }

@@ -8,7 +8,7 @@ use crate::device_main::backend::cpu::Cpu;
 use crate::device_main::backend::{Backend, Launch};
 use crate::device_main::messages::interpreter::{Execute, Interpreter, Step};
 use crate::device_main::messages::work::{Work, take_up};
-use crate::device_main::shared_state::Parts;
+use crate::device_main::shared_state::SharedState;
 use crate::device_main::threads::pool::Me;
 use crate::device_main::transfers::completion::Completion;
 use crate::device_main::transfers::transfer::Transfer;
@@ -37,22 +37,22 @@ impl Execute for Cpu {
 
     #[inline]
     fn step(interpreter: &Interpreter<Cpu>, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        let parts = &*interpreter.parts;
-        let Parts { backend, trace, .. } = parts;
+        let shared = &*interpreter.shared;
+        let SharedState { backend, trace, .. } = shared;
         let w = &mut *work;
         let message = w.head.seq;
         let (_, command) = take_up((&w.message, &mut w.position), &mut w.trace, trace)?;
         let outcome = match command {
             None => return Ok(Step::End(work)),
             Some(Command::Receive { to, len, rank, tag }) => {
-                let transfer = Transfer::new(parts, work, (rank, tag));
+                let transfer = Transfer::new(shared, work, (rank, tag));
                 return transfer.receive((to, len), true, Completion::Write).map(|()| Step::Away);
             }
             Some(Command::Send { from, len, rank, tag }) => {
-                return Transfer::new(parts, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
+                return Transfer::new(shared, work, (rank, tag)).send(from, len, None).map(|()| Step::Away);
             }
             Some(Command::Image { image, rank, tag, len, libraries, to }) => {
-                let transfer = Transfer::new(parts, work, (rank, tag));
+                let transfer = Transfer::new(shared, work, (rank, tag));
                 return transfer.receive_image(image, (len, libraries), to).map(|()| Step::Away);
             }
             _ if w.failure.is_some() => Ok(()),
@@ -96,7 +96,7 @@ impl Execute for Cpu {
 impl Interpreter<Cpu> {
     #[inline]
     fn launch(&self, me: &mut Me, work: Box<Work>, launch: &Launch<'_>) -> Box<Work> {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
+        let SharedState { backend, pool, trace, .. } = &*self.shared;
         pool.settle(me);
         let (outcome, ran, mut work) = self.run(me, work, launch.kernel, || backend.run(launch));
         let head = work.head;
@@ -114,7 +114,7 @@ impl Interpreter<Cpu> {
 
     /// Copies within the device.
     fn copy(&self, me: &mut Me, mut work: Box<Work>, (to, from, len): (u64, u64, u64)) -> Box<Work> {
-        let Parts { backend, pool, trace, .. } = &*self.parts;
+        let SharedState { backend, pool, trace, .. } = &*self.shared;
         let begin = work.trace.as_mut().map(|message| message.start());
         let copy = || backend.copy(to, from, len);
         if let Err(e) = if len < LONG_COPY { copy() } else { pool.long(me, copy) } {

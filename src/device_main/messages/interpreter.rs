@@ -13,7 +13,7 @@ use crate::device_main::backend::Backend;
 use crate::device_main::crash::monitor;
 use crate::device_main::host::park;
 use crate::device_main::output::{capture, libomptarget_errors};
-use crate::device_main::shared_state::Parts;
+use crate::device_main::shared_state::SharedState;
 use crate::device_main::threads::pool::Me;
 use crate::wire::record::Kind;
 use crate::wire::reply;
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// All messages of queues that were received and not answered.
 pub(crate) struct Interpreter<B> {
-    pub(crate) parts: Arc<Parts<B>>,
+    pub(crate) shared: Arc<SharedState<B>>,
     pub(crate) schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
     /// The messages whose kernels run.
     running: Running,
@@ -62,9 +62,9 @@ pub(crate) trait Execute: Backend + Sized {
 }
 
 impl<B: Execute> Interpreter<B> {
-    pub(crate) fn new(parts: Arc<Parts<B>>, kernel_time: Option<Duration>, is_replaced: bool) -> Interpreter<B> {
+    pub(crate) fn new(shared: Arc<SharedState<B>>, kernel_time: Option<Duration>, is_replaced: bool) -> Interpreter<B> {
         let (schedule, running, lost) = Default::default();
-        Interpreter { parts, schedule, running, kernel_time, lost, is_replaced }
+        Interpreter { shared, schedule, running, kernel_time, lost, is_replaced }
     }
 
     /// Schedules a message; returns it if it may be executed now. Threads must not overlap here.
@@ -94,7 +94,7 @@ impl<B: Execute> Interpreter<B> {
 
     /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
     pub fn poll_faults(&self, drive: impl Fn()) {
-        let backend = &self.parts.backend;
+        let backend = &self.shared.backend;
         if let Some(limit) = self.kernel_time {
             monitor::check_time(limit);
         }
@@ -113,7 +113,7 @@ impl<B: Execute> Interpreter<B> {
     /// A kernel crashed: all pending work fails.
     #[cold]
     fn give_up(&self, drive: impl Fn()) {
-        let Parts { host, backend, output, pool, .. } = &*self.parts;
+        let SharedState { host, backend, output, pool, .. } = &*self.shared;
         let Some(fault) = backend.fault() else { return };
         capture::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
@@ -149,14 +149,14 @@ impl<B: Execute> Interpreter<B> {
                     None => return,
                 },
                 Ok(Step::Away) => return,
-                Err(e) => self.parts.host.die(&e),
+                Err(e) => self.shared.host.die(&e),
             }
         }
     }
 
     /// Replies to a message. Returns another one that the calling thread should execute.
     fn finish(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) -> Option<Box<Work>> {
-        let Parts { host, output, pool, trace, .. } = &*self.parts;
+        let SharedState { host, output, pool, trace, .. } = &*self.shared;
         if let Some(message) = &mut work.trace {
             message.settle();
         }
@@ -207,7 +207,7 @@ impl<B: Execute> Interpreter<B> {
     /// message that is being executed fails, the last one passes them on to the program as they are.
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
-        let Parts { host, output, .. } = &*self.parts;
+        let SharedState { host, output, .. } = &*self.shared;
         match &mut work.failure {
             // A fault has it already.
             Some(failure) if failure.lost => drop(output.take_held()),
@@ -223,7 +223,7 @@ impl<B: Execute> Interpreter<B> {
     /// transfers, perhaps with data.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
-        if let Some(fault) = self.parts.backend.fault() {
+        if let Some(fault) = self.shared.backend.fault() {
             work.fail(fault.failure.clone());
             if self.is_replaced {
                 return Ok(Step::End(work));
@@ -251,7 +251,7 @@ impl<B: Execute> Interpreter<B> {
         let slot = me.slot;
         self.running.enter(slot, work);
         monitor::enter(slot, kernel, self.kernel_time.is_some());
-        self.parts.pool.long(me, || {
+        self.shared.pool.long(me, || {
             // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
             fence(Ordering::SeqCst);
             let outcome = (!self.is_lost()).then(code);
@@ -268,7 +268,7 @@ impl<B: Execute> Interpreter<B> {
     }
 
     pub fn load(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
-        let Parts { backend, loader, trace, .. } = &*self.parts;
+        let SharedState { backend, loader, trace, .. } = &*self.shared;
         let (base, ran, mut work) = self.run(me, work, B::LOADS_AS, || loader.load(backend, image));
         let head = work.head;
         if let (Some(message), Some(ran)) = (&mut work.trace, ran) {
@@ -278,13 +278,13 @@ impl<B: Execute> Interpreter<B> {
     }
 
     pub fn relocate(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
-        let Parts { backend, loader, .. } = &*self.parts;
+        let SharedState { backend, loader, .. } = &*self.shared;
         let (base, _, work) = self.run(me, work, B::LOADS_AS, || loader.relocate(backend, image));
         answered(work, base.map(|base| base.map(u64::to_le_bytes)))
     }
 
     pub fn unload(&self, me: &mut Me, work: Box<Work>, image: u32) -> Box<Work> {
-        let Parts { backend, loader, .. } = &*self.parts;
+        let SharedState { backend, loader, .. } = &*self.shared;
         self.run(me, work, B::LOADS_AS, || loader.unload(backend, image)).2
     }
 }

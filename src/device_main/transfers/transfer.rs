@@ -10,7 +10,7 @@ use crate::device_main::backend::{Backend, Copies};
 use crate::device_main::images::pending_image::PendingImage;
 use crate::device_main::messages::schedule::Item as _;
 use crate::device_main::messages::work::{Early, Work};
-use crate::device_main::shared_state::Parts;
+use crate::device_main::shared_state::SharedState;
 use crate::device_main::upcalls::asker::Arrival;
 use crate::link::{Peer, Span};
 use crate::wire::command::{Head, parts as parts_of};
@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 /// A message whose bulk transfer is about to begin.
 pub(crate) struct Transfer<'a, B> {
-    parts: &'a Parts<B>,
+    shared: &'a SharedState<B>,
     moving: Moving,
 }
 
 impl<'a, B: Backend> Transfer<'a, B> {
-    pub fn new(parts: &'a Parts<B>, work: Box<Work>, (rank, tag): (u32, u32)) -> Transfer<'a, B> {
-        Transfer { parts, moving: Moving { work, peer: Peer { rank: rank as usize, tag }, event: None } }
+    pub fn new(shared: &'a SharedState<B>, work: Box<Work>, (rank, tag): (u32, u32)) -> Transfer<'a, B> {
+        Transfer { shared, moving: Moving { work, peer: Peer { rank: rank as usize, tag }, event: None } }
     }
 
     fn begin(&mut self, kind: Kind, bytes: u64) -> Peer {
@@ -43,24 +43,24 @@ impl<'a, B: Backend> Transfer<'a, B> {
         is_sound: bool,
         staged: fn(Moving, u64, Buffer) -> Completion,
     ) -> Result<()> {
-        let (peer, link) = (self.begin(Kind::Receive, len), self.parts.host.link());
-        if is_sound && let Some(at) = self.parts.backend.direct(to, len) {
+        let (peer, link) = (self.begin(Kind::Receive, len), self.shared.host.link());
+        if is_sound && let Some(at) = self.shared.backend.direct(to, len) {
             // SAFETY: the backend keeps the memory as long as the arena or image exists. Other accesses by the
             // program are its own business.
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Buffer::default()));
         }
-        stage(self.parts, peer, len, |bytes| staged(self.moving, to, bytes));
+        stage(self.shared, peer, len, |bytes| staged(self.moving, to, bytes));
         Ok(())
     }
 
     /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no data.
     pub fn send(mut self, from: u64, len: u64, bytes: Option<Buffer>) -> Result<()> {
-        let (peer, link) = (self.begin(Kind::Send, len), self.parts.host.link());
+        let (peer, link) = (self.begin(Kind::Send, len), self.shared.host.link());
         let mut bytes = bytes.unwrap_or_default();
         let mut at = (!bytes.is_empty()).then_some(bytes.as_mut_ptr());
         if at.is_none() && self.moving.work.failure.is_none() {
-            let backend = &self.parts.backend;
+            let backend = &self.shared.backend;
             at = backend.direct(from, len);
             if at.is_none() {
                 match backend.fault() {
@@ -95,9 +95,9 @@ impl<'a, B: Backend> Transfer<'a, B> {
             // SAFETY: the part lies within `room`, which is kept until all parts are there.
             let span = unsafe { Span::new(start.add(range.start), range.len()) };
             let completion = Completion::PassOn(incoming.clone(), i);
-            self.parts.host.link().receive_bulk(from.nth(i), span, completion)?;
+            self.shared.host.link().receive_bulk(from.nth(i), span, completion)?;
         }
-        finish_image(self.parts, incoming);
+        finish_image(self.shared, incoming);
         Ok(())
     }
 }
@@ -109,17 +109,17 @@ fn event_of(head: Head, peer: Peer, (kind, bytes): (Kind, u64), begin: u64) -> T
 }
 
 /// Receives into a buffer.
-fn stage<B>(parts: &Parts<B>, peer: Peer, len: u64, completion: impl FnOnce(Buffer) -> Completion) {
-    let mut bytes = parts.staging.take(len as usize);
+fn stage<B>(shared: &SharedState<B>, peer: Peer, len: u64, completion: impl FnOnce(Buffer) -> Completion) {
+    let mut bytes = shared.staging.take(len as usize);
     // SAFETY: the bytes do not move with the buffer, which the completion keeps until the transfer is done.
     let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-    parts.host.link().receive_bulk_later(peer, span, completion(bytes));
+    shared.host.link().receive_bulk_later(peer, span, completion(bytes));
 }
 
 /// Announces the bulk data of a message that waits for its turn, if the message begins with it and may have a buffer now.
-pub(crate) fn announce_early<B: Backend>(parts: &Parts<B>, work: &mut Work) -> Option<Arc<Early>> {
+pub(crate) fn announce_early<B: Backend>(shared: &SharedState<B>, work: &mut Work) -> Option<Arc<Early>> {
     let (peer, to, len) = work.early_data()?;
-    if parts.backend.direct(to, len).is_some() || !parts.staging.begin_ahead() {
+    if shared.backend.direct(to, len).is_some() || !shared.staging.begin_ahead() {
         return None;
     }
     let event = work.trace.is_some().then(|| event_of(work.head, peer, (Kind::Receive, len), clock::now()));
@@ -127,21 +127,21 @@ pub(crate) fn announce_early<B: Backend>(parts: &Parts<B>, work: &mut Work) -> O
 }
 
 /// Receives what was announced.
-pub(crate) fn receive_early<B>(parts: &Parts<B>, early: Arc<Early>) {
-    stage(parts, early.peer, early.len, |bytes| Completion::Early(early, bytes));
+pub(crate) fn receive_early<B>(shared: &SharedState<B>, early: Arc<Early>) {
+    stage(shared, early.peer, early.len, |bytes| Completion::Early(early, bytes));
 }
 
 /// It is the turn of a message whose bulk data is received before that. Returns the message if the data is there.
-pub(crate) fn take_early<B>(parts: &Parts<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
+pub(crate) fn take_early<B>(shared: &SharedState<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
     let (work, (result, bytes)) = early.take(work, to)?;
-    Some(Moving { work, peer: early.peer, event: None }.collect(parts, to, result, bytes))
+    Some(Moving { work, peer: early.peer, event: None }.collect(shared, to, result, bytes))
 }
 
 impl Moving {
     /// Ends the transfer, and returns its message. A failed one is not traced.
-    fn end<B>(mut self, parts: &Parts<B>, result: Result<()>) -> Box<Work> {
+    fn end<B>(mut self, shared: &SharedState<B>, result: Result<()>) -> Box<Work> {
         if let (Some(event), Ok(())) = (self.event, &result) {
-            parts.trace.transferred(event, parts.host.is(self.peer.rank));
+            shared.trace.transferred(event, shared.host.is(self.peer.rank));
         }
         if let Err(e) = result {
             self.work.fail_with(&e);
@@ -150,67 +150,67 @@ impl Moving {
     }
 
     /// Ends a transfer into a buffer, and writes the bytes to their address.
-    fn write<B: Backend>(self, parts: &Parts<B>, to: u64, mut result: Result<()>, bytes: Buffer) -> Box<Work> {
+    fn write<B: Backend>(self, shared: &SharedState<B>, to: u64, mut result: Result<()>, bytes: Buffer) -> Box<Work> {
         if result.is_ok() && self.work.failure.is_none() {
-            result = parts.backend.write(to, &bytes);
+            result = shared.backend.write(to, &bytes);
         }
-        parts.staging.give(bytes);
-        self.end(parts, result)
+        shared.staging.give(bytes);
+        self.end(shared, result)
     }
 
     /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address, or
     /// the kernel's launch takes them along.
-    fn collect<B>(mut self, parts: &Parts<B>, to: u64, result: Result<()>, bytes: Buffer) -> Box<Work> {
+    fn collect<B>(mut self, shared: &SharedState<B>, to: u64, result: Result<()>, bytes: Buffer) -> Box<Work> {
         if result.is_ok() && self.work.failure.is_none() {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));
         } else {
-            parts.staging.give(bytes);
+            shared.staging.give(bytes);
         }
-        self.end(parts, result)
+        self.end(shared, result)
     }
 }
 
 /// Does what a finished transfer leaves to do.
-pub(crate) fn complete<B: Backend>(parts: &Parts<B>, completion: Completion, result: Result<()>) {
+pub(crate) fn complete<B: Backend>(shared: &SharedState<B>, completion: Completion, result: Result<()>) {
     match completion {
         Completion::Finish(moving, sent) => {
-            parts.staging.give(sent);
+            shared.staging.give(sent);
             if moving.work.is_passed {
-                parts.staging.end_ahead();
+                shared.staging.end_ahead();
             }
-            parts.pool.push(moving.end(parts, result));
+            shared.pool.push(moving.end(shared, result));
         }
-        Completion::Write(moving, to, bytes) => parts.pool.push(moving.write(parts, to, result, bytes)),
-        Completion::Collect(moving, to, bytes) => parts.pool.push(moving.collect(parts, to, result, bytes)),
+        Completion::Write(moving, to, bytes) => shared.pool.push(moving.write(shared, to, result, bytes)),
+        Completion::Collect(moving, to, bytes) => shared.pool.push(moving.collect(shared, to, result, bytes)),
         Completion::Early(early, bytes) => {
             if let (Some(event), Ok(())) = (early.event, &result) {
-                parts.trace.transferred(event, parts.host.is(early.peer.rank));
+                shared.trace.transferred(event, shared.host.is(early.peer.rank));
             }
             if let Some((work, to, (result, bytes))) = early.arrived((result, bytes)) {
                 let moving = Moving { work, peer: early.peer, event: None };
-                parts.pool.push(moving.collect(parts, to, result, bytes));
+                shared.pool.push(moving.collect(shared, to, result, bytes));
             }
         }
         Completion::PassOn(incoming, i) => {
-            incoming.to.iter().flatten().for_each(|&to| pass_on(parts, &incoming.image, i, to, result.is_ok()));
+            incoming.to.iter().flatten().for_each(|&to| pass_on(shared, &incoming.image, i, to, result.is_ok()));
             if let Err(e) = result {
                 incoming.failure.lock().get_or_insert(e);
             }
-            finish_image(parts, incoming);
+            finish_image(shared, incoming);
         }
-        Completion::Memory(at, bytes) => parts.answers.arrive(Arrival::Bulk { at, bytes: result.map(|()| bytes) }),
-        Completion::Sent(bytes) => parts.staging.give(bytes),
+        Completion::Memory(at, bytes) => shared.answers.arrive(Arrival::Bulk { at, bytes: result.map(|()| bytes) }),
+        Completion::Sent(bytes) => shared.staging.give(bytes),
         Completion::Keep(image) => drop(image),
     }
 }
 
 /// Forwards a part of an image to a rank that waits for it.
-fn pass_on<B>(parts: &Parts<B>, image: &Arc<PendingImage>, i: usize, (rank, tag): (u32, u32), is_sound: bool) {
+fn pass_on<B>(shared: &SharedState<B>, image: &Arc<PendingImage>, i: usize, (rank, tag): (u32, u32), is_sound: bool) {
     let bytes = image.bytes();
     let range = parts_of(bytes.len() as u64).nth(i).unwrap_or_default();
     let (bytes, peer) = (&bytes[range], Peer { rank: rank as usize, tag }.nth(i));
-    let (link, keep) = (parts.host.link(), Completion::Keep(image.clone()));
-    parts.host.require(if is_sound {
+    let (link, keep) = (shared.host.link(), Completion::Keep(image.clone()));
+    shared.host.require(if is_sound {
         // SAFETY: the mapping is not written to, and the completion keeps it.
         let span = unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) };
         link.send_bulk(peer, span, keep)
@@ -220,11 +220,11 @@ fn pass_on<B>(parts: &Parts<B>, image: &Arc<PendingImage>, i: usize, (rank, tag)
 }
 
 /// Finishes the message of an image once all parts have arrived.
-fn finish_image<B>(parts: &Parts<B>, incoming: Arc<IncomingImage>) {
+fn finish_image<B>(shared: &SharedState<B>, incoming: Arc<IncomingImage>) {
     let Some(IncomingImage { id, moving, image, room, failure, .. }) = Arc::into_inner(incoming) else { return };
     // A file that is mapped for writing cannot be sealed.
     drop(room);
-    parts.loader.insert(id, image);
+    shared.loader.insert(id, image);
     let failure = failure.lock().take();
-    parts.pool.push(moving.end(parts, failure.map_or(Ok(()), Err)));
+    shared.pool.push(moving.end(shared, failure.map_or(Ok(()), Err)));
 }

@@ -114,7 +114,7 @@ impl Asker<'_> {
         Peer { rank: self.host.rank(), tag: TAG_MEMORY }
     }
 
-    /// See [`super::interface::Home::fetch`].
+    /// See [`super::interface::Upcalls::fetch`].
     pub fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
         let mut pieces: VecDeque<Incoming> = VecDeque::new();
         let (mut result, mut refused) = (Ok(()), Ok(()));
@@ -179,7 +179,7 @@ impl Asker<'_> {
         self.host.require(begun);
     }
 
-    /// See [`super::interface::Home::function`].
+    /// See [`super::interface::Upcalls::function`].
     pub fn function(&self, at: u64) -> Result<Option<Function>> {
         self.send(|message| Reply::Find { at }.write(message));
         match self.wait() {
@@ -189,7 +189,7 @@ impl Asker<'_> {
         }
     }
 
-    /// See [`super::interface::Home::offer_changes`].
+    /// See [`super::interface::Upcalls::offer_changes`].
     pub fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool> {
         let (len, new) = (new.len() as u64, new.as_ptr() as u64);
         self.send(|message| Reply::ChangedThere { seq, at, len, new, old }.write(message));
@@ -200,7 +200,7 @@ impl Asker<'_> {
         }
     }
 
-    /// See [`super::interface::Home::send_changes`].
+    /// See [`super::interface::Upcalls::send_changes`].
     pub fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {
         self.host.count_changes();
         self.send(|message| {
@@ -214,7 +214,7 @@ impl Asker<'_> {
         }
     }
 
-    /// See [`super::interface::Home::send_range`].
+    /// See [`super::interface::Upcalls::send_range`].
     pub fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
         let end = at + new.len() as u64;
         let Some(piece) = memory_piece(self.host.link().fragment()) else {

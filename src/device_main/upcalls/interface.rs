@@ -7,7 +7,7 @@ use crate::wire::reply::Known;
 use std::ops::Range;
 
 /// What a backend asks the program for. One thread asks at a time.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait Upcalls: Send + Sync {
     /// The program's process, if it is on this node.
     fn process(&self) -> Option<i32>;
 

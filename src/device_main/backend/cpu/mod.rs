@@ -17,7 +17,7 @@ use crate::base::{Error, Result, name};
 use crate::device_main::crash::board::{CrashBoard, IMAGE_CODE};
 use crate::device_main::crash::monitor;
 use crate::device_main::images::pending_image::PendingImage;
-use crate::device_main::upcalls::interface::{Function, Home};
+use crate::device_main::upcalls::interface::{Function, Upcalls};
 use crate::wire::command::SharedFile;
 use image::Image;
 use memory::Memory;
@@ -144,9 +144,9 @@ impl Backend for Cpu {
         unsafe { self.memory.share(at, len, offset) }
     }
 
-    fn connect(&self, home: Arc<dyn Home>) {
+    fn connect(&self, upcalls: Arc<dyn Upcalls>) {
         let images = self.images.clone();
-        self.unified.connect(home, move |function| find_function(&images.read(), function));
+        self.unified.connect(upcalls, move |function| find_function(&images.read(), function));
     }
 
     fn begin_trace(&self) {

@@ -2,7 +2,7 @@
 //! Unit tests of `src/device_main/backend/mod.rs`.
 
 use super::cpu::Cpu;
-use super::fake_accelerator::Shadow;
+use super::fake_accelerator::FakeAccelerator;
 use super::*;
 
 const LEN: u64 = 1 << 20;
@@ -61,17 +61,17 @@ fn the_processor_keeps_bytes_and_runs_kernels() {
 
 #[test]
 fn memory_out_of_reach_keeps_bytes_too() {
-    let shadow = Shadow::new(&kernels());
-    let run = |shadow: &Shadow, launch: &Launch<'_>| shadow.run(launch, &mut Copies::default());
-    keeps_bytes_and_runs_kernels(&shadow, run, 0x2356_0000_0000);
-    assert!(shadow.direct(0x2356_0000_0000, 1).is_none());
+    let accelerator = FakeAccelerator::new(&kernels());
+    let run = |accelerator: &FakeAccelerator, launch: &Launch<'_>| accelerator.run(launch, &mut Copies::default());
+    keeps_bytes_and_runs_kernels(&accelerator, run, 0x2356_0000_0000);
+    assert!(accelerator.direct(0x2356_0000_0000, 1).is_none());
 }
 
 #[test]
 fn an_accelerator_copies_before_and_after_a_kernel() {
-    let (shadow, at) = (Shadow::new(&kernels()), 0x2357_0000_0000);
+    let (accelerator, at) = (FakeAccelerator::new(&kernels()), 0x2357_0000_0000);
     // SAFETY: the first call; nothing else has these addresses.
-    unsafe { shadow.start(at, LEN, Default::default()) }.unwrap();
+    unsafe { accelerator.start(at, LEN, Default::default()) }.unwrap();
     let mut copies = Copies::default();
     copies.write(at + 40, b"abc");
     copies.write(at + 43, b"defg");
@@ -79,12 +79,12 @@ fn an_accelerator_copies_before_and_after_a_kernel() {
     copies.read(at + 40, 1);
     copies.read(at + 40, 3);
     let launch = Launch { message: 1, kernel: kernels()[0], args: &[at + 40, 2, 1], array: false, shape: None };
-    shadow.run(&launch, &mut copies).unwrap();
+    accelerator.run(&launch, &mut copies).unwrap();
     let results: Vec<&[u8]> = copies.reads.iter().map(|read| &copies.bytes[read.bytes.clone()]).collect();
     assert_eq!(results, [&b"ccd"[..], b"b", b"bcc"]);
     // What is written and read has one place.
     assert_eq!((copies.writes[0].is_both, copies.writes[1].is_both), (true, false));
     assert_eq!((&copies.reads[2].bytes, copies.bytes.len()), (&copies.writes[0].bytes, 7 + 3 + 1));
     copies.write(1 << 62, b"x");
-    assert!(shadow.run(&launch, &mut copies).is_err());
+    assert!(accelerator.run(&launch, &mut copies).is_err());
 }

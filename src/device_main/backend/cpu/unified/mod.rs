@@ -23,7 +23,7 @@ mod working_sets;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, clock};
 use crate::device_main::backend::{Exchange, Launch};
-use crate::device_main::upcalls::interface::{Function, Home};
+use crate::device_main::upcalls::interface::{Function, Upcalls};
 use crate::sys::layout;
 use crate::wire::record::Kind;
 use arguments::Arguments;
@@ -49,7 +49,7 @@ pub(crate) fn refusal() -> String {
 
 #[derive(Default)]
 pub(super) struct Unified {
-    home: OnceLock<Arc<dyn Home>>,
+    upcalls: OnceLock<Arc<dyn Upcalls>>,
     pages: Running<Option<Pages>>,
     turns: Turns,
     arguments: Arguments,
@@ -58,8 +58,12 @@ pub(super) struct Unified {
 
 impl Unified {
     /// Begins to serve faults, if this process has left the program's addresses free. `find` is for calls.
-    pub fn connect(self: &Arc<Unified>, home: Arc<dyn Home>, find: impl Fn(&Function) -> Result<u64> + Send + 'static) {
-        if !layout::is_in_window() || self.home.set(home).is_err() {
+    pub fn connect(
+        self: &Arc<Unified>,
+        upcalls: Arc<dyn Upcalls>,
+        find: impl Fn(&Function) -> Result<u64> + Send + 'static,
+    ) {
+        if !layout::is_in_window() || self.upcalls.set(upcalls).is_err() {
             return;
         }
         // A limit of the length of files (`ulimit -f`) is an error then.
@@ -81,8 +85,8 @@ impl Unified {
         self.log.take(slot)
     }
 
-    fn home(&self) -> Option<&dyn Home> {
-        self.home.get().map(Arc::as_ref)
+    fn upcalls(&self) -> Option<&dyn Upcalls> {
+        self.upcalls.get().map(Arc::as_ref)
     }
 
     /// A kernel begins on a slot: it sees what the program has written before.
@@ -110,11 +114,11 @@ impl Unified {
     #[cold]
     fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<bool> {
         let begin = clock::now();
-        let Some(home) = self.home() else { return Ok(false) };
+        let Some(upcalls) = self.upcalls() else { return Ok(false) };
         let mut held = self.pages.hold();
         let fetch = |pages: &mut Option<Pages>| match pages {
-            Some(pages) => pages.fetch(home, kernel, at, forward),
-            none => none.insert(Pages::new(home)?).fetch(home, kernel, at, forward),
+            Some(pages) => pages.fetch(upcalls, kernel, at, forward),
+            none => none.insert(Pages::new(upcalls)?).fetch(upcalls, kernel, at, forward),
         };
         let got = held.fill(fetch)?;
         got.into_iter().for_each(|amount| self.log.add_fetch(slot, begin, amount));
@@ -139,8 +143,8 @@ impl Unified {
         let begin = clock::now();
         if held.is_only_one() {
             held.empty(forget);
-        } else if let (Some(pages), Some(home)) = (&mut *held.memory, self.home()) {
-            let amount = self.turns.overlap(self.pages.running(), || pages.refresh(home))?;
+        } else if let (Some(pages), Some(upcalls)) = (&mut *held.memory, self.upcalls()) {
+            let amount = self.turns.overlap(self.pages.running(), || pages.refresh(upcalls))?;
             self.log.add_fetch(slot, begin, amount);
         }
         Ok(())
@@ -170,12 +174,13 @@ impl Unified {
             // All regions have failed: some of what this one would send may be the crashed one's.
             return Ok(());
         }
-        let Some(home) = self.home() else { return Ok(()) };
+        let Some(upcalls) = self.upcalls() else { return Ok(()) };
         let is_last = held.is_only_one();
         if let Some(pages) = &*held.memory {
             self.arguments.learn(launch.kernel, launch.args, |at| pages.has(at));
         }
-        let mut send = || held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(home, launch.message, is_last));
+        let mut send =
+            || held.memory.as_mut().map_or(Ok(0), |pages| pages.send_changes(upcalls, launch.message, is_last));
         let sent = if is_last { send() } else { self.turns.overlap(self.pages.running(), send) };
         if let Ok(bytes @ 1..) = sent {
             self.log.add(slot, Kind::Change, begin, bytes);
@@ -192,10 +197,10 @@ impl Unified {
     fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<Option<u64>> {
         if fault.access == Access::Call {
             let begin = clock::now();
-            let Some(home) = self.home() else { return Ok(None) };
+            let Some(upcalls) = self.upcalls() else { return Ok(None) };
             // Keeps other threads from asking.
             let _held = self.pages.hold();
-            let Some(function) = home.function(fault.address)? else { return Ok(None) };
+            let Some(function) = upcalls.function(fault.address)? else { return Ok(None) };
             let found = find(&function)?;
             self.log.add(fault.slot, Kind::Fetch, begin, 0);
             return Ok(Some(found));

@@ -16,14 +16,14 @@ use xxhash_rust::xxh3::xxh3_128;
 const BLOCK: u64 = wire::BLOCK as u64;
 
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct PageCache {
     pages: Ranges,
     /// By number of the block, when it was used last, by the count of ends.
     used: BTreeMap<u64, u64>,
     ends: u64,
 }
 
-impl Kept {
+impl PageCache {
     /// All regions have ended; they have used these pages. Returns what is not kept any more, to stay below the limit: what
     /// was not used for longest.
     pub fn add(&mut self, pages: &Ranges) -> Vec<Range<u64>> {

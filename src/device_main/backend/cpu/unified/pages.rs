@@ -7,16 +7,16 @@
 //! order, what comes next is copied at once: all of it may have changed then.
 
 use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
-use super::page_cache::{Kept, KnownParts};
-use super::read_ahead::{Ahead, Before, LEAST};
+use super::page_cache::{KnownParts, PageCache};
+use super::read_ahead::{Before, LEAST, ReadAhead};
 use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
-use super::working_sets::Together;
+use super::working_sets::WorkingSets;
 use crate::base::limits::MEMORY_PIECE_MIN;
 use crate::base::ranges::Ranges;
 use crate::base::{Error, Result};
-use crate::device_main::upcalls::interface::{Home, Piece};
+use crate::device_main::upcalls::interface::{Piece, Upcalls};
 use crate::sys::mapping;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::SharedFile;
@@ -41,9 +41,9 @@ pub(super) struct Pages {
     /// Where kernels write in order: memory of this process alone.
     streamed: Streamed,
     /// What `fetched` has from earlier regions, if the program is on another node.
-    kept: Kept,
-    ahead: Ahead,
-    together: Together,
+    cache: PageCache,
+    read_ahead: ReadAhead,
+    working_sets: WorkingSets,
 }
 
 /// Bytes of the program's memory that a kernel waited for.
@@ -55,11 +55,11 @@ pub(super) struct Amount {
 }
 
 impl Pages {
-    pub fn new(home: &dyn Home) -> Result<Pages> {
+    pub fn new(upcalls: &dyn Upcalls) -> Result<Pages> {
         let fetched = Store::new()?;
-        let (source, pagemap) = (Source::new(home.process()), File::open("/proc/self/pagemap")?);
-        let (mapped, kept, ahead, together) = Default::default();
-        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), kept, ahead, together })
+        let (source, pagemap) = (Source::new(upcalls.process()), File::open("/proc/self/pagemap")?);
+        let (mapped, cache, read_ahead, working_sets) = Default::default();
+        Ok(Pages { source, fetched, pagemap, mapped, streamed: Streamed::new(), cache, read_ahead, working_sets })
     }
 
     /// True if the page of an address is here.
@@ -69,15 +69,16 @@ impl Pages {
 
     /// Fetches the page of an address that a kernel uses, and others with it, unless it is there. `forward`: only those
     /// behind it. None if the program has nothing there.
-    pub fn fetch(&mut self, home: &dyn Home, kernel: u64, address: u64, forward: bool) -> Result<Option<Amount>> {
+    pub fn fetch(&mut self, upcalls: &dyn Upcalls, kernel: u64, address: u64, forward: bool) -> Result<Option<Amount>> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
             // Another thread has waited for it.
             let is_there = mapping::is_mapped(&(page..page + PAGE));
             return if is_there { Ok(Some(Amount::default())) } else { Err(Error::new("a region has unmapped it")) };
         }
-        let early = if self.source.is_near() { Amount::default() } else { self.fetch_together(home, kernel, page)? };
-        let (mut range, before) = self.ahead.around(page, self.source.is_near());
+        let early =
+            if self.source.is_near() { Amount::default() } else { self.fetch_working_set(upcalls, kernel, page)? };
+        let (mut range, before) = self.read_ahead.around(page, self.source.is_near());
         if forward && before.is_none() {
             range = page..page + LEAST;
         }
@@ -87,16 +88,16 @@ impl Pages {
         if let Some(here) = self.here(page) {
             wanted = wanted.start.max(here.start)..wanted.end.min(here.end);
         }
-        let (got, mut amount) = match self.fetch_range(home, wanted.clone(), is_written, is_other) {
+        let (got, mut amount) = match self.fetch_range(upcalls, wanted.clone(), is_written, is_other) {
             Ok(got) if got.0.range.contains(&page) => got,
             // The program has nothing somewhere before the page.
-            _ if wanted.start < page => self.fetch_range(home, page..wanted.end, is_written, is_other)?,
+            _ if wanted.start < page => self.fetch_range(upcalls, page..wanted.end, is_written, is_other)?,
             other => other?,
         };
         if got.range.is_empty() {
             return Ok(None);
         }
-        self.ahead.note(page, got);
+        self.read_ahead.note(page, got);
         amount.fetched += early.fetched;
         amount.unchanged += early.unchanged;
         Ok(Some(amount))
@@ -104,16 +105,16 @@ impl Pages {
 
     /// What the store has around a page as the program has it, but is not mapped.
     fn here(&self, page: u64) -> Option<Range<u64>> {
-        self.together.ready.around(page)
+        self.working_sets.ready.around(page)
     }
 
     /// Has in the store, as the program has it now, what the kernel has used when it ran last.
-    fn fetch_together(&mut self, home: &dyn Home, kernel: u64, page: u64) -> Result<Amount> {
+    fn fetch_working_set(&mut self, upcalls: &dyn Upcalls, kernel: u64, page: u64) -> Result<Amount> {
         let mut amount = Amount::default();
         if self.here(page).is_some() {
             return Ok(amount);
         }
-        let mut wanted: Ranges = self.together.begin(kernel, page).into_iter().collect();
+        let mut wanted: Ranges = self.working_sets.begin(kernel, page).into_iter().collect();
         // These are the program's already.
         self.mapped.iter().for_each(|range| wanted.remove(&range));
         let ranges: Vec<_> = wanted.iter().collect();
@@ -123,12 +124,12 @@ impl Pages {
         let mut known = Vec::new();
         for range in &ranges {
             self.fetched.note(range);
-            known.push(KnownParts::of(&self.fetched, self.kept.within(range), false)?);
+            known.push(KnownParts::of(&self.fetched, self.cache.within(range), false)?);
         }
         let wanted: Vec<_> = ranges.iter().cloned().zip(known.iter().map(KnownParts::list)).collect();
-        let (fetched, ready) = (&self.fetched, &mut self.together.ready);
+        let (fetched, ready) = (&self.fetched, &mut self.working_sets.ready);
         // What does not come, the kernel asks for when it uses it, and then learns why.
-        let _ = home.fetch(&wanted, &mut |Piece { at, same, bytes }| {
+        let _ = upcalls.fetch(&wanted, &mut |Piece { at, same, bytes }| {
             let same_end = at.saturating_add(same);
             let end = same_end.saturating_add(bytes.len() as u64);
             let place = ranges.partition_point(|range| range.start <= at).checked_sub(1);
@@ -146,14 +147,14 @@ impl Pages {
     /// Fetches what the program has from the start of a range on, if anything.
     fn fetch_range(
         &mut self,
-        home: &dyn Home,
+        upcalls: &dyn Upcalls,
         range: Range<u64>,
         is_written: bool,
         is_other: bool,
     ) -> Result<(Before, Amount)> {
         let mut own = if is_written { self.streamed.prepare(&range) } else { None };
         let (Before { range: got, is_other }, amount) =
-            self.receive(home, &range, own.as_mut().map(|own| own.as_mut_slice(&range)), is_other)?;
+            self.receive(upcalls, &range, own.as_mut().map(|own| own.as_mut_slice(&range)), is_other)?;
         if got.is_empty() {
             return Ok((Before { range: got, is_other }, amount));
         }
@@ -171,7 +172,7 @@ impl Pages {
     /// Has in the store, and in `own`, what the program has from the start of a range on.
     fn receive(
         &mut self,
-        home: &dyn Home,
+        upcalls: &dyn Upcalls,
         range: &Range<u64>,
         mut own: Option<&mut [u8]>,
         is_other: bool,
@@ -181,15 +182,15 @@ impl Pages {
             return Ok((Before { range: range.clone(), is_other: false }, Amount::default()));
         }
         self.fetched.note(range);
-        if let Some(end) = self.source.copy(home, range.clone(), own.as_deref_mut(), self.fetched.file()) {
+        if let Some(end) = self.source.copy(upcalls, range.clone(), own.as_deref_mut(), self.fetched.file()) {
             let amount = Amount { fetched: end - range.start, unchanged: 0 };
             return Ok((Before { range: range.start..end, is_other }, amount));
         }
-        let known = KnownParts::of(&self.fetched, self.kept.within(range), is_other)?;
+        let known = KnownParts::of(&self.fetched, self.cache.within(range), is_other)?;
         let fetched = &self.fetched;
         let (mut amount, mut unchanged) = (Amount::default(), Vec::new());
         let end =
-            self.source.read(home, range.clone(), &known, own.as_deref_mut(), &mut |Piece { at, same, bytes }| {
+            self.source.read(upcalls, range.clone(), &known, own.as_deref_mut(), &mut |Piece { at, same, bytes }| {
                 amount.add(same, bytes);
                 let behind = at + same;
                 unchanged.push(at..behind);
@@ -212,14 +213,14 @@ impl Pages {
 
     /// The program does not have these pages any more.
     fn drop_kept(&mut self, gone: &Range<u64>) {
-        self.kept.remove(gone);
+        self.cache.remove(gone);
         self.fetched.free(gone);
     }
 
     /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
     /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
-    pub fn send_changes(&mut self, home: &dyn Home, seq: u64, last: bool) -> Result<u64> {
-        let mut outgoing = Outgoing { home, seq, pending: Vec::new(), bytes: 0 };
+    pub fn send_changes(&mut self, upcalls: &dyn Upcalls, seq: u64, last: bool) -> Result<u64> {
+        let mut outgoing = Outgoing { upcalls, seq, pending: Vec::new(), bytes: 0 };
         let result = self.push_changes(&mut outgoing, last);
         // After an error too: what was pushed may count as fetched by now.
         outgoing.flush();
@@ -296,7 +297,7 @@ impl Pages {
     }
 
     /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
-    pub fn refresh(&mut self, home: &dyn Home) -> Result<Amount> {
+    pub fn refresh(&mut self, upcalls: &dyn Upcalls) -> Result<Amount> {
         self.forget_unused();
         let mut amount = Amount::default();
         for mut rest in self.mapped.iter().flat_map(steps).collect::<Vec<_>>() {
@@ -307,7 +308,7 @@ impl Pages {
                 let fetched = &self.fetched;
                 let own = Some(rest.clone()).filter(|_| !self.source.is_near());
                 let known = KnownParts::of(fetched, own.into_iter(), false)?;
-                let read = self.source.read(home, rest.clone(), &known, None, &mut |Piece { at, same, bytes }| {
+                let read = self.source.read(upcalls, rest.clone(), &known, None, &mut |Piece { at, same, bytes }| {
                     amount.add(same, bytes);
                     take_over(fetched, at + same, bytes)
                 });
@@ -364,8 +365,8 @@ impl Pages {
             self.fetched.trim();
         } else {
             self.forget_unused();
-            self.together.end(&self.mapped);
-            for range in self.kept.add(&self.mapped) {
+            self.working_sets.end(&self.mapped);
+            for range in self.cache.add(&self.mapped) {
                 self.fetched.free(&range);
             }
         }
@@ -374,10 +375,10 @@ impl Pages {
 
     /// Forgets what was fetched early and no kernel has used, and frees it unless earlier regions have left it.
     fn forget_unused(&mut self) {
-        let mut unused = mem::take(&mut self.together.ready);
+        let mut unused = mem::take(&mut self.working_sets.ready);
         self.mapped.iter().for_each(|range| unused.remove(&range));
         for range in unused.iter().collect::<Vec<_>>() {
-            self.kept.within(&range).for_each(|kept| unused.remove(&kept));
+            self.cache.within(&range).for_each(|kept| unused.remove(&kept));
         }
         unused.iter().for_each(|range| self.fetched.free(&range));
     }
@@ -458,7 +459,7 @@ unsafe fn replace(at: u64, new: &[u8; WORD], old: &mut [u8; WORD]) -> bool {
 
 /// Changes on their way home, until they fill a message.
 struct Outgoing<'a> {
-    home: &'a dyn Home,
+    upcalls: &'a dyn Upcalls,
     seq: u64,
     pending: Vec<u8>,
     /// Of the program's memory, also what was offered instead.
@@ -468,7 +469,7 @@ struct Outgoing<'a> {
 impl Outgoing<'_> {
     /// Has the program read a range itself; false if it can't.
     fn offer(&mut self, at: u64, now: &[u8], old: SharedFile) -> Result<bool> {
-        let is_taken = self.home.offer_changes(self.seq, at, now, old)?;
+        let is_taken = self.upcalls.offer_changes(self.seq, at, now, old)?;
         self.bytes += if is_taken { now.len() as u64 } else { 0 };
         Ok(is_taken)
     }
@@ -480,7 +481,7 @@ impl Outgoing<'_> {
             self.push_words(at, now, old, done..part.start);
             self.bytes += part.len() as u64;
             done = part.end;
-            for range in self.home.send_range(self.seq, at + part.start as u64, &now[part.clone()], &old[part])? {
+            for range in self.upcalls.send_range(self.seq, at + part.start as u64, &now[part.clone()], &old[part])? {
                 self.push_words(at, now, old, (range.start - at) as usize..(range.end - at) as usize);
             }
         }
@@ -510,7 +511,7 @@ impl Outgoing<'_> {
 
     fn flush(&mut self) {
         if !self.pending.is_empty() {
-            self.home.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
+            self.upcalls.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
             self.pending.clear();
         }
     }

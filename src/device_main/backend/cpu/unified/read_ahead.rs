@@ -31,12 +31,12 @@ pub(super) struct Before {
 
 /// The last streams, in turn.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     streams: [Stream; STREAMS],
     oldest: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// What to handle together with this page, and what was handled before it, if it continues that. The program `is_near`
     /// if it is on the same node.
     pub fn around(&self, page: u64, is_near: bool) -> (Range<u64>, Option<Before>) {

@@ -3,7 +3,7 @@
 
 use super::page_cache::KnownParts;
 use crate::base::{Error, Result};
-use crate::device_main::upcalls::interface::{Home, Piece};
+use crate::device_main::upcalls::interface::{Piece, Upcalls};
 use crate::sys::{crew, process};
 use std::fs::File;
 use std::ops::Range;
@@ -36,28 +36,28 @@ impl Source {
 
     /// The process, if reading it shows the program's memory as it is now: changes that are on their way to it have to be
     /// asked for in their turn.
-    fn readable(&self, home: &dyn Home) -> Option<i32> {
-        self.process.filter(|_| self.is_allowed && home.has_merged_all())
+    fn readable(&self, upcalls: &dyn Upcalls) -> Option<i32> {
+        self.process.filter(|_| self.is_allowed && upcalls.has_merged_all())
     }
 
     /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
     /// `known` is what this process has already. The bytes are in `to` as well, if there is one.
     pub fn read(
         &mut self,
-        home: &dyn Home,
+        upcalls: &dyn Upcalls,
         range: Range<u64>,
         known: &KnownParts,
         mut to: Option<&mut [u8]>,
         piece: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<u64> {
-        if let Some(process) = self.readable(home) {
+        if let Some(process) = self.readable(upcalls) {
             match self.read_process(process, range.clone(), to.as_deref_mut(), piece)? {
                 Some(end) => return Ok(end),
                 None => self.process = None,
             }
         }
         let mut end = range.start;
-        home.fetch(&[(range.clone(), known.list())], &mut |got| {
+        upcalls.fetch(&[(range.clone(), known.list())], &mut |got| {
             let same_end = got.at.saturating_add(got.same);
             let got_end = same_end.saturating_add(got.bytes.len() as u64);
             if got.at != end || got_end > range.end || !known.covers(&(end..same_end)) {
@@ -77,8 +77,14 @@ impl Source {
     /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one,
     /// with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
     /// be read there.
-    pub fn copy(&self, home: &dyn Home, range: Range<u64>, to: Option<&mut [u8]>, file: &Arc<File>) -> Option<u64> {
-        let (process, len) = (self.readable(home)?, (range.end - range.start) as usize);
+    pub fn copy(
+        &self,
+        upcalls: &dyn Upcalls,
+        range: Range<u64>,
+        to: Option<&mut [u8]>,
+        file: &Arc<File>,
+    ) -> Option<u64> {
+        let (process, len) = (self.readable(upcalls)?, (range.end - range.start) as usize);
         if len < COPY_MIN {
             return None;
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct WorkingSets {
     /// What has ended last is at the end.
     used: VecDeque<Used>,
     /// The kernel that has used memory first since none ran.
@@ -26,7 +26,7 @@ struct Used {
     is_steady: bool,
 }
 
-impl Together {
+impl WorkingSets {
     /// A kernel uses a page. If it is the first to do so, and the page is among what it has used the last time, returns
     /// all of that.
     pub fn begin(&mut self, kernel: u64, page: u64) -> Vec<Range<u64>> {

@@ -13,43 +13,43 @@ fn pages(ranges: &[Range<u64>]) -> Ranges {
     pages
 }
 
-fn all(kept: &Kept) -> Vec<Range<u64>> {
-    kept.within(&(0..u64::MAX)).collect()
+fn all(cache: &PageCache) -> Vec<Range<u64>> {
+    cache.within(&(0..u64::MAX)).collect()
 }
 
 #[test]
 fn what_was_not_used_for_longest_is_dropped() {
     const PART: u64 = MEMORY_KEPT / 4;
     let part = |n: u64| n * PART..(n + 1) * PART;
-    let mut kept = Kept::default();
+    let mut cache = PageCache::default();
     for n in 0..4 {
-        assert!(kept.add(&pages(&[part(n)])).is_empty());
+        assert!(cache.add(&pages(&[part(n)])).is_empty());
     }
     // The first one is used again.
-    assert!(kept.add(&pages(&[part(0)])).is_empty());
-    assert_eq!(kept.add(&pages(&[part(5)])), [part(1)]);
-    assert_eq!(all(&kept), [part(0), part(2).start..part(3).end, part(5)]);
+    assert!(cache.add(&pages(&[part(0)])).is_empty());
+    assert_eq!(cache.add(&pages(&[part(5)])), [part(1)]);
+    assert_eq!(all(&cache), [part(0), part(2).start..part(3).end, part(5)]);
     let (page, block) = (part(6).start..part(6).start + PAGE, part(2).start..part(2).start + BLOCK);
-    assert!(kept.add(&pages(&[page])).into_iter().eq([block]));
+    assert!(cache.add(&pages(&[page])).into_iter().eq([block]));
     // More than the limit at once: always the same of it is kept.
     let much = 0..MEMORY_KEPT + PART;
-    let dropped = kept.add(&pages(std::slice::from_ref(&much)));
-    assert!(dropped.iter().any(|range| *range == part(0)) && all(&kept).len() == 1);
-    assert_eq!(kept.add(&pages(std::slice::from_ref(&much))), [part(0)]);
+    let dropped = cache.add(&pages(std::slice::from_ref(&much)));
+    assert!(dropped.iter().any(|range| *range == part(0)) && all(&cache).len() == 1);
+    assert_eq!(cache.add(&pages(std::slice::from_ref(&much))), [part(0)]);
     let rest = part(0).end..much.end;
-    assert!(all(&kept).into_iter().eq([rest]));
+    assert!(all(&cache).into_iter().eq([rest]));
 }
 
 #[test]
 fn what_is_removed_is_not_counted() {
-    let mut kept = Kept::default();
+    let mut cache = PageCache::default();
     let whole = 0..3 * BLOCK;
-    kept.add(&pages(&[whole]));
-    kept.remove(&(PAGE..2 * BLOCK - PAGE));
-    assert_eq!(all(&kept), [0..PAGE, 2 * BLOCK - PAGE..3 * BLOCK]);
-    assert_eq!(kept.used.len(), 3);
-    kept.remove(&(0..2 * BLOCK));
-    assert_eq!((kept.used.len(), kept.within(&(0..2 * BLOCK)).count()), (1, 0));
+    cache.add(&pages(&[whole]));
+    cache.remove(&(PAGE..2 * BLOCK - PAGE));
+    assert_eq!(all(&cache), [0..PAGE, 2 * BLOCK - PAGE..3 * BLOCK]);
+    assert_eq!(cache.used.len(), 3);
+    cache.remove(&(0..2 * BLOCK));
+    assert_eq!((cache.used.len(), cache.within(&(0..2 * BLOCK)).count()), (1, 0));
 }
 
 #[test]
@@ -89,23 +89,23 @@ proptest! {
     /// Every page that is kept can be dropped, and none is kept that was never added.
     #[test]
     fn no_block_is_forgotten(steps in prop::collection::vec((any::<bool>(), 0..200u64, 1..90u64), 1..40)) {
-        let (mut kept, mut model) = (Kept::default(), std::collections::BTreeSet::new());
+        let (mut cache, mut model) = (PageCache::default(), std::collections::BTreeSet::new());
         for (adds, first, n) in steps {
             let range = first * PAGE..(first + n) * PAGE;
             if adds {
-                for dropped in kept.add(&pages(std::slice::from_ref(&range))) {
+                for dropped in cache.add(&pages(std::slice::from_ref(&range))) {
                     model.retain(|page| !dropped.contains(&(page * PAGE)));
                 }
                 model.extend(first..first + n);
-                model.retain(|page| kept.pages.around(page * PAGE).is_some());
+                model.retain(|page| cache.pages.around(page * PAGE).is_some());
             } else {
-                kept.remove(&range);
+                cache.remove(&range);
                 model.retain(|page| !(first..first + n).contains(page));
             }
-            prop_assert_eq!(kept.pages.bytes(), model.len() as u64 * PAGE);
-            prop_assert!(model.iter().all(|page| kept.pages.around(page * PAGE).is_some()));
-            prop_assert!(model.iter().all(|page| kept.used.contains_key(&(page * PAGE / BLOCK))));
-            prop_assert!(kept.pages.bytes() <= MEMORY_KEPT);
+            prop_assert_eq!(cache.pages.bytes(), model.len() as u64 * PAGE);
+            prop_assert!(model.iter().all(|page| cache.pages.around(page * PAGE).is_some()));
+            prop_assert!(model.iter().all(|page| cache.used.contains_key(&(page * PAGE / BLOCK))));
+            prop_assert!(cache.pages.bytes() <= MEMORY_KEPT);
         }
     }
 }

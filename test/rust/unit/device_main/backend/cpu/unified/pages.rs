@@ -114,7 +114,7 @@ impl Program {
     }
 }
 
-impl Home for Program {
+impl Upcalls for Program {
     fn process(&self) -> Option<i32> {
         None
     }
@@ -608,7 +608,7 @@ fn what_was_unmapped_is_not_kept() {
     // It is gone for this region, and what is there later is what counts.
     assert_eq!(device.read(at(16)), 0);
     assert!(device.touch(at(20)).is_err());
-    assert!(device.pages.kept.within(&(at(20)..at(21))).next().is_none());
+    assert!(device.pages.cache.within(&(at(20)..at(21))).next().is_none());
     device.end();
     program.pages.lock()[20] = Some([5; PAGE as usize]);
     assert_eq!((device.read(at(19)), device.read(at(20)), device.read(at(21))), (0, 5, 0));
@@ -639,7 +639,7 @@ fn a_program_that_sends_other_memory_is_refused() {
     /// Stands for memory at the right place that this device is said to have.
     const SAME: u64 = 1;
     struct Other(u64);
-    impl Home for Other {
+    impl Upcalls for Other {
         fn process(&self) -> Option<i32> {
             None
         }
@@ -666,8 +666,8 @@ fn a_program_that_sends_other_memory_is_refused() {
     }
     let base = Program::new(1).base;
     for shift in [0, PAGE, PAGE.wrapping_neg(), SAME] {
-        let home = Other(shift);
-        let error = Pages::new(&home).unwrap().fetch(&home, KERNEL, base, false).unwrap_err().to_string();
+        let upcalls = Other(shift);
+        let error = Pages::new(&upcalls).unwrap().fetch(&upcalls, KERNEL, base, false).unwrap_err().to_string();
         assert!(error.contains("other memory than"), "{error}");
     }
 }

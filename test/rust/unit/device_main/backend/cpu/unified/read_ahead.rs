@@ -11,13 +11,13 @@ fn before(range: Range<u64>) -> Before {
 }
 
 /// Goes through `len` bytes in order, as a kernel that faults wherever it has nothing. Returns the number of faults.
-fn run_through(ahead: &mut Ahead, start: u64, len: u64) -> usize {
+fn run_through(read_ahead: &mut ReadAhead, start: u64, len: u64) -> usize {
     let (mut at, mut faults) = (start, 0);
     while at < start + len {
-        let (around, _) = ahead.around(at, false);
+        let (around, _) = read_ahead.around(at, false);
         assert!(around.contains(&at));
         let got = around.start.max(start)..around.end.min(start + len);
-        ahead.note(at, before(got.clone()));
+        read_ahead.note(at, before(got.clone()));
         at = got.end;
         faults += 1;
     }
@@ -27,38 +27,39 @@ fn run_through(ahead: &mut Ahead, start: u64, len: u64) -> usize {
 #[test]
 fn faults_grow_with_the_logarithm_of_the_length() {
     // 64 KiB first, then each time four times as many, and from 4 MiB on twice as many.
-    assert_eq!(run_through(&mut Ahead::default(), START, LEAST), 1);
-    assert_eq!(run_through(&mut Ahead::default(), START, 21 * LEAST), 3);
-    assert_eq!(run_through(&mut Ahead::default(), START, MOST), 8);
+    assert_eq!(run_through(&mut ReadAhead::default(), START, LEAST), 1);
+    assert_eq!(run_through(&mut ReadAhead::default(), START, 21 * LEAST), 3);
+    assert_eq!(run_through(&mut ReadAhead::default(), START, MOST), 8);
     // No more than so much at a time.
     assert_eq!(
-        run_through(&mut Ahead::default(), START, 16 * MOST) - run_through(&mut Ahead::default(), START, 8 * MOST),
+        run_through(&mut ReadAhead::default(), START, 16 * MOST)
+            - run_through(&mut ReadAhead::default(), START, 8 * MOST),
         8
     );
 }
 
 #[test]
 fn what_is_in_no_order_is_handled_in_small_pieces() {
-    let mut ahead = Ahead::default();
+    let mut read_ahead = ReadAhead::default();
     for i in 0..1000 {
         let page = START + i * 7919 % 1000 * MOST;
-        let (around, _) = ahead.around(page, false);
+        let (around, _) = read_ahead.around(page, false);
         assert_eq!(around.end - around.start, LEAST);
         assert!(around.contains(&page) && around.start % LEAST == 0);
-        ahead.note(page, before(around));
+        read_ahead.note(page, before(around));
     }
 }
 
 #[test]
 fn streams_beside_each_other_are_followed() {
     let faults = |streams: u64| {
-        let mut ahead = Ahead::default();
+        let mut read_ahead = ReadAhead::default();
         let mut at: Vec<u64> = (0..streams).map(|n| START + n * (1 << 32)).collect();
         let mut faults = 0;
         for _ in 0..6 {
             for at in &mut at {
-                let (around, _) = ahead.around(*at, false);
-                ahead.note(*at, before(around.clone()));
+                let (around, _) = read_ahead.around(*at, false);
+                read_ahead.note(*at, before(around.clone()));
                 faults += (around.end - around.start) / LEAST;
                 *at = around.end;
             }
@@ -74,44 +75,44 @@ fn streams_beside_each_other_are_followed() {
 
 #[test]
 fn a_stream_may_skip_some_pages() {
-    let mut ahead = Ahead::default();
-    ahead.note(START, before(START..START + LEAST));
+    let mut read_ahead = ReadAhead::default();
+    read_ahead.note(START, before(START..START + LEAST));
     let next = START + LEAST + 3 * PAGE;
-    assert_eq!(ahead.around(next, false).0, next..next + 4 * LEAST);
+    assert_eq!(read_ahead.around(next, false).0, next..next + 4 * LEAST);
     // Backwards, or far away, is another stream.
     for other in [START - PAGE, START + 3 * LEAST] {
-        let (around, _) = ahead.around(other, false);
+        let (around, _) = read_ahead.around(other, false);
         assert_eq!(around.end - around.start, LEAST);
     }
 }
 
 #[test]
 fn what_is_near_is_copied_in_smaller_steps() {
-    let mut ahead = Ahead::default();
-    ahead.note(START, before(START..START + LEAST));
+    let mut read_ahead = ReadAhead::default();
+    read_ahead.note(START, before(START..START + LEAST));
     let next = START + LEAST;
-    let steps = [true, false].map(|is_near| ahead.around(next, is_near).0);
+    let steps = [true, false].map(|is_near| read_ahead.around(next, is_near).0);
     assert_eq!(steps, [next..next + 2 * LEAST, next..next + 4 * LEAST]);
 }
 
 #[test]
 fn a_stream_knows_what_it_has_got() {
-    let mut ahead = Ahead::default();
-    assert_eq!(ahead.around(START, false).1, None);
-    ahead.note(START, before(START..START + LEAST));
+    let mut read_ahead = ReadAhead::default();
+    assert_eq!(read_ahead.around(START, false).1, None);
+    read_ahead.note(START, before(START..START + LEAST));
     let mut last = before(START..START + LEAST);
-    assert_eq!(ahead.around(START + LEAST, false).1, Some(last.clone()));
+    assert_eq!(read_ahead.around(START + LEAST, false).1, Some(last.clone()));
     last.is_other = true;
-    let mut ahead = Ahead::default();
-    ahead.note(START, last.clone());
-    assert_eq!(ahead.around(START + LEAST, false).1, Some(last));
+    let mut read_ahead = ReadAhead::default();
+    read_ahead.note(START, last.clone());
+    assert_eq!(read_ahead.around(START + LEAST, false).1, Some(last));
 }
 
 #[test]
 fn the_ends_of_the_address_space_are_no_limit() {
-    let mut ahead = Ahead::default();
-    assert_eq!(ahead.around(0, false).0, 0..LEAST);
+    let mut read_ahead = ReadAhead::default();
+    assert_eq!(read_ahead.around(0, false).0, 0..LEAST);
     let last = u64::MAX - LEAST;
-    ahead.note(last - PAGE, before(last - PAGE..last));
-    assert_eq!(ahead.around(last, false).0.start, last);
+    read_ahead.note(last - PAGE, before(last - PAGE..last));
+    assert_eq!(read_ahead.around(last, false).0.start, last);
 }
