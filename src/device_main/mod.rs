@@ -1,5 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device side: a process that executes what its host sends, until the host exits.
+//!
+//! - `backend/`: who owns the device's memory and runs its kernels: this process's cores or an accelerator.
+//! - `check`: what `--check` and `--accelerators` report.
+//! - `checkpoint`: makes a sleeping copy of this process, from which a rank replaces it.
+//! - `crash/`: crashes and exits of the process, and who reports them.
+//! - `executors/`: what the commands of a message do, for each kind of backend.
+//! - `host`: the link to the host, and whether the host lives.
+//! - `images/`: device images and the libraries that they need.
+//! - `messages/`: messages of queues, from their arrival to their reply.
+//! - `output/`: what regions and libraries print.
+//! - `server`: the main loop.
+//! - `shared_state`: what all threads of a device share.
+//! - `start`: starts a device.
+//! - `threads/`: the threads of a device, and which of them receives.
+//! - `transfers/`: bulk data.
+//! - `upcalls/`: what a device asks the program for while a region runs.
 
 pub mod backend;
 mod check;

@@ -182,8 +182,8 @@ impl<B: Execute> Server<B> {
                 }
                 Control::Start { .. } => return Err(Error::new("the device's memory is in use already")),
                 Control::Share { at, len, offset } => {
-                    // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the inbox.
-                    // Threads that regions have left running must not use mapped data (docs/user/limits.md).
+                    // SAFETY: all messages of queues are finished, and none can arrive while this thread holds the
+                    // inbox. Threads that regions have left running must not use mapped data (docs/user/limits.md).
                     let share = || unsafe { backend.share(at, len, offset) };
                     let is_done = self.interpreter.is_idle() && share().unwrap_or_else(|e| self.die(&e));
                     work.reply.extend_from_slice(&u64::from(is_done).to_le_bytes());
@@ -220,8 +220,8 @@ impl<B: Execute> Server<B> {
         Ok(())
     }
 
-    /// The receiver executes a message, or passes it on with the token. If neither may be now, the message stays ready, and
-    /// the result is false.
+    /// The receiver executes a message, or passes it on with the token. If neither may be now, the message stays ready,
+    /// and the result is false.
     #[inline]
     fn take_up(&self, me: &mut Me, mut work: Box<Work>, backoff: &mut Backoff<'_>) -> bool {
         let pool = &self.shared.pool;

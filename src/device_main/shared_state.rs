@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The parts of a device that all its threads share. Each guards its own state.
+//! What all threads of a device share. Each part guards its own state.
 
 use super::host::Host;
 use super::images::loader::Loader;

@@ -106,8 +106,8 @@ impl Place {
 }
 
 /// Images bring their own libomptarget and libomp into this process, which read the environment when they are loaded.
-/// libomptarget must not look for devices here. libomp must not start tools (OMPT), whose end this process does not run,
-/// nor display its settings: the user means those of the program. Must be called before any thread starts.
+/// libomptarget must not look for devices here. libomp must not start tools (OMPT), whose end this process does not
+/// run, nor display its settings: the user means those of the program. Must be called before any thread starts.
 pub(super) fn set_environment() {
     // SAFETY: no other thread runs yet.
     unsafe {

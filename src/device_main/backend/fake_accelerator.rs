@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A backend for tests with memory that this process can't access, like that of a GPU: the arena is
-//! only reserved, and its contents are elsewhere. Kernels are functions of this process; arguments that
-//! are addresses of the arena are translated for them.
+//! A backend for tests whose memory this process can't access, like that of a GPU: the arena is only reserved, and its
+//! contents are elsewhere. Kernels are functions of this process. Arguments that are addresses of the arena are
+//! translated for them.
 
 use super::cpu::kernels;
 use super::{Accelerator, Backend, Copied, Copies, CopyByMpi, Entry, Launch, Target, Wish};

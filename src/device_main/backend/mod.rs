@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A `Backend` owns the device's memory and loads images. How it runs kernels, its executor knows.
+//! Backends: who owns the device's memory, loads images and runs kernels.
 //!
-//! The rest of the device is generic over it. Addresses are device addresses: the host's side chooses
-//! the range of the arena, or an accelerator does, and the host's side allocates in it. This process may
-//! or may not be able to access that memory itself.
+//! - `cpu/`: the processor's own cores.
+//! - `fake_accelerator`: an accelerator for tests, made of functions and memory of this process.
+//! - `offload/`: an accelerator of this node, through the node's own libomptarget.
+//!
+//! The rest of the device is generic over `Backend`; an executor knows how a backend runs kernels. All addresses are
+//! device addresses. The host's side or the accelerator chooses the range of the arena, and the host's side allocates
+//! in it. This process need not be able to access that memory.
 
 pub mod cpu;
 #[cfg(test)]
@@ -109,7 +113,7 @@ pub(crate) struct Entry {
     pub flags: u32,
 }
 
-/// Something that a kernel waited for: the program's memory, or that its changes there go home.
+/// Something that a kernel waited for: the program's memory, or that its changes are sent to the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     pub kind: Kind,
@@ -123,16 +127,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// What the crash board says while an image is loaded or unloaded.
     const LOADS_AS: u64;
 
-    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it says
-    /// how many of its bytes are to be the arena's beginning, if that is possible: the host's side finds out. Without success
-    /// there is no arena.
+    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it
+    /// says how many of its bytes are to be the arena's beginning, if that is possible: the host's side finds out.
+    /// Without success there is no arena.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64, shared: (u64, SharedFile)) -> Result<()>;
 
-    /// Moves pages of the arena to the shared file, from `offset` on; false if that is not possible. After an error they may
-    /// be lost.
+    /// Moves pages of the arena to the shared file, from `offset` on; false if that is not possible. After an error
+    /// they may be lost.
     ///
     /// # Safety
     /// Nothing uses these pages meanwhile.

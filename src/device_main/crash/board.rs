@@ -17,8 +17,8 @@ pub(crate) const IMAGE_CODE: u64 = 1;
 pub(crate) const RUNTIME_CODE: u64 = 2;
 /// In place of a kernel: a copy to or from an accelerator, outside of a launch.
 pub(crate) const COPY_CODE: u64 = 3;
-/// In place of a kernel: MPI's first access to an accelerator's memory. If it crashes, so does the process, because MPI can't
-/// be called any more.
+/// In place of a kernel: MPI's first access to an accelerator's memory. If it crashes, the process exits, because MPI
+/// can't be called any more.
 pub(crate) const MPI_CODE: u64 = 4;
 /// The last number that stands in place of a kernel.
 pub(crate) const LAST_CODE: u64 = MPI_CODE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! How a device process exits.
+//! How a device process exits: by itself, or with its parent.
 
 use super::monitor;
 use rustix::process::{Signal, set_parent_process_death_signal};

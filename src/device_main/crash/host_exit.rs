@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Aborts of MPI that mean that the host exits.
+//! Aborts of MPI because the host exits.
 //!
 //! To receive large data, UCX copies from the host's memory (CMA), and calls `abort` if that fails. The host may exit
 //! during such a copy: a signal handler of the program has called `exit`, or something has killed the program. Then the

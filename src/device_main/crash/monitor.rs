@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels that crash: the faulting thread stops where it is, and another thread of the device reports
-//! the fault to the host.
+//! Monitors kernels for crashes: the faulting thread stops where it is, and another thread of the device reports the
+//! fault to the host.
 //!
-//! The crash board says which kernel runs on which thread, in atomics that a signal handler may read.
-//! A handler only notes the fault and parks its thread forever; everything else happens on a healthy
-//! thread. The supervisor reports what no handler sees.
+//! The crash board says which kernel runs on which thread, in atomics that a signal handler may read. A handler only
+//! notes the fault and parks its thread forever; everything else happens on a healthy thread. The supervisor reports
+//! what no handler sees.
 
 use super::board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
 use super::{host_exit, stack};
@@ -317,8 +317,8 @@ fn claim((slot, kernel): (usize, u64), in_team: bool, cause: impl FnOnce() -> Ca
     unsafe { libc::alarm(LAST_RESORT) };
 }
 
-/// The slot of the kernel of this process that the calling thread belongs to, if any, and whether the kernel has started
-/// the thread.
+/// The slot of the kernel of this process that the calling thread belongs to, if any, and whether the kernel has
+/// started the thread.
 fn slot_of_kernel() -> Option<(usize, bool)> {
     let mine = MINE.get();
     let (slot, in_team) = if mine < THREADS { (mine, false) } else { (stack::origin(), true) };

@@ -35,8 +35,8 @@ pub(crate) enum Anew {
     InWindow,
 }
 
-/// Forks the device and returns there, with the crash board that its parent will read; or the device executes its program
-/// anew, with the number of programs before it. No thread may run yet.
+/// Forks the device and returns there, with the crash board that its parent will read; or the device executes its
+/// program anew, with the number of programs before it. No thread may run yet.
 pub(crate) fn fork_device(anew: Option<Anew>, programs: u32) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Loads libraries that images need, for good.
+//! Loads the libraries that images need. They are never unloaded.
 
 use crate::base::elf;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Loads images and libraries, one at a time. Keeps received images until the host has them loaded.
+//! Loads images and libraries, one at a time. Keeps received images until the host has had them loaded.
 
 use super::pending_image::PendingImage;
 use crate::base::lock::{Mutex, order};

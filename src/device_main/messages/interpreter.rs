@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Has the messages of queues executed: their order, what may take long or crash as a part of them, and their replies.
-//! What a command does is up to the device's [`Execute`].
+//! Executes the messages of queues: their order, their replies, and the commands in them that may take long or crash.
+//! The device's [`Execute`] knows what a command does.
 //!
 //! `drive` makes the link's progress wherever a thread may have to wait here.
 
@@ -203,8 +203,8 @@ impl<B: Execute> Interpreter<B> {
         next
     }
 
-    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If no
-    /// message that is being executed fails, the last one passes them on to the program as they are.
+    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If
+    /// no message that is being executed fails, the last one passes them on to the program as they are.
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
         let SharedState { host, output, .. } = &*self.shared;
@@ -237,8 +237,9 @@ impl<B: Execute> Interpreter<B> {
         self.schedule.lock().wait(work, seq).map_or(Step::Away, Step::Next)
     }
 
-    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another thread
-    /// fails the message. Runs nothing if the device is lost. Returns when the code ran, too, if the message is traced.
+    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another
+    /// thread fails the message. Runs nothing if the device is lost. Returns when the code ran, too, if the message is
+    /// traced.
     #[inline]
     pub fn run<R>(
         &self,

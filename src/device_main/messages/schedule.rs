@@ -90,8 +90,8 @@ impl<T: Item> Schedule<T> {
         self.end(head, ready);
     }
 
-    /// The queue of a message goes on: appends the next one to `ready`. What waits for the message goes on waiting until
-    /// [`Schedule::end`].
+    /// The queue of a message goes on: appends the next one to `ready`. What waits for the message goes on waiting
+    /// until [`Schedule::end`].
     pub fn go_on(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
         if let Some(i) = self.lanes.iter().position(|l| l.queue == head.queue) {
             let lane = &mut self.lanes[i];

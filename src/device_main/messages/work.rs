@@ -81,8 +81,8 @@ impl Work {
         Operations::resume(&self.message, self.position).take().ok().flatten()
     }
 
-    /// True if a long copy to, from or within an accelerator comes next, outside of a launch. `is_direct` says if MPI makes
-    /// one from an address.
+    /// True if a long copy to, from or within an accelerator comes next, outside of a launch. `is_direct` says if MPI
+    /// makes one from an address.
     pub fn copies_long(&self, is_direct: impl Fn(u64, u64) -> bool) -> bool {
         match (&self.copies, self.next()) {
             (Some(_), Some(Command::LaunchShaped { .. })) => false,
@@ -93,8 +93,8 @@ impl Work {
         }
     }
 
-    /// The bulk data with which the message begins and its address, if it may be received before the message's turn and is
-    /// not yet.
+    /// The bulk data with which the message begins and its address, if it may be received before the message's turn and
+    /// is not yet.
     pub fn early_data(&self) -> Option<(Peer, u64, u64)> {
         match self.next()? {
             Command::Receive { to, len, rank, tag } if self.early.is_none() && len <= STAGED => {
@@ -180,7 +180,8 @@ impl Early {
         }
     }
 
-    /// It is the message's turn. Returns the message with the data if that has arrived; otherwise [`Early::arrived`] will.
+    /// It is the message's turn. Returns the message with the data if that has arrived; otherwise [`Early::arrived`]
+    /// will.
     pub(crate) fn take(&self, work: Box<Work>, to: u64) -> Option<(Box<Work>, Data)> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, EarlyState::InFlight) {

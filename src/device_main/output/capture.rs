@@ -7,8 +7,8 @@
 //! is new output. (Output that begins with a NUL byte is noticed when the device idles for some
 //! microseconds.)
 //!
-//! A device with an accelerator has a libomptarget that prints errors. Such lines are held back: the error message of the
-//! failure that they explain has them, or else they follow later.
+//! A device with an accelerator has a libomptarget that prints errors. Such lines are held back: the error message of
+//! the failure that they explain has them, or else they follow later.
 //!
 //! The host acknowledges what it has written. The amount of unacknowledged output is bounded, except in a process that
 //! repeats another one's work: there an acknowledgement may have to wait for an answer, which waits for the output.
@@ -89,8 +89,8 @@ impl Output {
         Ok(Output { sinks, printed, written, holds, is_unlimited })
     }
 
-    /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages. `filters`:
-    /// see [`Output::take_held`].
+    /// Redirects stdout and stderr to files in memory; returns the former stderr, for the device's own messages.
+    /// `filters`: see [`Output::take_held`].
     pub fn capture(filters: bool) -> Result<(Output, File)> {
         let stderr = std::io::stderr().as_fd().try_clone_to_owned();
         let stderr = stderr.map_err(|e| Error::from(e).context("standard error"))?;
@@ -331,8 +331,8 @@ impl Sink {
 }
 
 impl Filter {
-    /// Sorts out what to hold back; returns what is passed on, and how many of the bytes were looked at. The others are the
-    /// beginning of a line that may have to be held back. `is_full`: no more bytes can be looked at.
+    /// Sorts out what to hold back; returns what is passed on, and how many of the bytes were looked at. The others are
+    /// the beginning of a line that may have to be held back. `is_full`: no more bytes can be looked at.
     fn sort(&mut self, bytes: &[u8], is_full: bool) -> (Vec<u8>, usize) {
         let (mut passed_on, mut looked_at) = (Vec::new(), 0);
         for line in bytes.split_inclusive(|b| *b == b'\n') {

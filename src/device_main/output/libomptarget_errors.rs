@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What libomptarget and its plugins say of errors: lines on standard error, which is a file in memory here.
+//! The errors that libomptarget and its plugins print: lines of standard error, which is a file in memory here.
 
 use std::fs::File;
 use std::io::stderr;
@@ -39,8 +39,8 @@ pub(crate) fn is_error(line: &[u8]) -> bool {
     SPEAKERS.iter().any(is_of)
 }
 
-/// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` to one, to
-/// append to an error message. Empty without such lines.
+/// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` to
+/// one, to append to an error message. Empty without such lines.
 pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
         let (source, what) = line.split_once("error").or_else(|| line.split_once("ERROR"))?;

@@ -11,8 +11,8 @@
 //! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
 //! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
 //! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
-//! thread nor a receiver that passes the token on to it can, and roots among them do so first; a receiver that is no root
-//! leaves kernels to them.
+//! thread nor a receiver that passes the token on to it can, and roots among them do so first; a receiver that is no
+//! root leaves kernels to them.
 
 use super::idle_threads::IdleThreads;
 use super::placement::Placement;
@@ -301,8 +301,8 @@ impl Pool {
         is_idle
     }
 
-    /// The calling thread, which was idle, is about to execute a message. If it ran the last kernel, and the receiver, which
-    /// is no root, can't run the next one, it wants the token.
+    /// The calling thread, which was idle, is about to execute a message. If it ran the last kernel, and the receiver,
+    /// which is no root, can't run the next one, it wants the token.
     fn want_back(&self, me: &mut Me) {
         let receiver = self.receiver.load(Ordering::Relaxed);
         let root_receives = receiver != NONE && self.roots.load(Ordering::Relaxed) >> receiver & 1 == 1;
@@ -407,8 +407,8 @@ impl Pool {
         taken
     }
 
-    /// Wakes idle threads if messages are ready for them. True if there are new ones: the receiver, which may sleep, must
-    /// look.
+    /// Wakes idle threads if messages are ready for them. True if there are new ones: the receiver, which may sleep,
+    /// must look.
     #[must_use]
     pub fn hand_out(&self) -> bool {
         if self.has_work_for_idle() {
@@ -450,8 +450,8 @@ impl Pool {
         !self.handed_over.is_empty() || (!self.ready.is_empty() && !self.is_left_to_receiver())
     }
 
-    /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran: the
-    /// receiver has run it and is not busy, or it passes the token on to the thread that has.
+    /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran:
+    /// the receiver has run it and is not busy, or it passes the token on to the thread that has.
     fn is_left_to_receiver(&self) -> bool {
         let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed)
             && self.has_doorbell.load(Ordering::Relaxed);

@@ -85,7 +85,8 @@ impl ReceiverToken {
     }
 
     /// Waits for the token that the calling thread has claimed, as long as `waits` is true of the number of times that
-    /// it has looked for an offer; true if the thread owns the token then. Calls `give_up` before the claim ends without it.
+    /// it has looked for an offer; true if the thread owns the token then. Calls `give_up` before the claim ends
+    /// without it.
     pub fn end_claim(&self, waits: impl Fn(u32) -> bool, give_up: impl FnOnce()) -> bool {
         for _ in (0..).take_while(|&looks| waits(looks)) {
             if self.take_offered() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Memory for data on its way: of the heap, or a part of a block that an accelerator's driver has pinned, from and to which
-//! the accelerator copies without a further copy by the driver.
+//! Memory for data on its way: on the heap, or a part of a block that an accelerator's driver has pinned. The
+//! accelerator copies from and to pinned memory without a further copy by the driver.
 
 use crate::base::limits::{PINNED, STAGED, THREADS};
 use crate::base::lock::{Mutex, order};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What the link returns for a finished bulk transfer.
+//! What a finished bulk transfer leaves to do: the link returns it.
 
 use super::buffer::Buffer;
 use crate::base::Error;

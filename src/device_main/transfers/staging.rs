@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Buffers for bulk data of memory that this process can't access. Some are kept: the system clears the pages of new ones.
+//! Buffers for bulk data of memory that this process can't access. Some are kept, because the system clears the pages
+//! of new ones. With an accelerator the first ones are pinned memory.
 //!
-//! With an accelerator the first ones are pinned memory, as far as that goes.
-//!
-//! A message whose turn it is gets a buffer in any case, or two devices that copy to each other could wait for ever. Only
-//! as many as [`STAGED_AHEAD`] are in use for other messages.
+//! A message whose turn it is gets a buffer in any case: otherwise two devices that copy to each other could wait for
+//! ever. Other messages share [`STAGED_AHEAD`] buffers.
 
 use super::buffer::{Block, Buffer, Size};
 use crate::base::Result;
@@ -27,7 +26,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Sees to it that buffers are pinned, if possible; those for bulk data unless MPI moves that itself. True if they are.
+    /// Sees to it that buffers are pinned, if possible; those for bulk data unless MPI moves that itself. True if they
+    /// are.
     ///
     /// # Safety
     /// `pin` allocates this much memory of this process that an accelerator's driver has pinned: writable, with any
@@ -70,7 +70,8 @@ impl Staging {
         buffer.into()
     }
 
-    /// Keeps a buffer that is not needed any more, unless there are enough, or it was not for bulk data or is too large.
+    /// Keeps a buffer that is not needed any more, unless there are enough, or it was not for bulk data or is too
+    /// large.
     pub fn give(&self, buffer: Buffer) {
         let Buffer::Heap(buffer) = buffer else { return };
         if (INLINE_MAX + 1..=STAGED as usize).contains(&buffer.capacity()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until
-//! the transfer is over. Then any thread may execute it further.
+//! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until the
+//! transfer is over. Then any thread may execute the rest of it.
 
 use super::buffer::Buffer;
 use super::completion::{Completion, IncomingImage, Moving};
@@ -54,7 +54,8 @@ impl<'a, B: Backend> Transfer<'a, B> {
         Ok(())
     }
 
-    /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no data.
+    /// Sends from an address, or `bytes` that were read there. A failed message reports to its peer that there is no
+    /// data.
     pub fn send(mut self, from: u64, len: u64, bytes: Option<Buffer>) -> Result<()> {
         let (peer, link) = (self.begin(Kind::Send, len), self.shared.host.link());
         let mut bytes = bytes.unwrap_or_default();
@@ -116,7 +117,8 @@ fn stage<B>(shared: &SharedState<B>, peer: Peer, len: u64, completion: impl FnOn
     shared.host.link().receive_bulk_later(peer, span, completion(bytes));
 }
 
-/// Announces the bulk data of a message that waits for its turn, if the message begins with it and may have a buffer now.
+/// Announces the bulk data of a message that waits for its turn, if the message begins with it and may have a buffer
+/// now.
 pub(crate) fn announce_early<B: Backend>(shared: &SharedState<B>, work: &mut Work) -> Option<Arc<Early>> {
     let (peer, to, len) = work.early_data()?;
     if shared.backend.direct(to, len).is_some() || !shared.staging.begin_ahead() {
@@ -158,8 +160,8 @@ impl Moving {
         self.end(shared, result)
     }
 
-    /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address, or
-    /// the kernel's launch takes them along.
+    /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address,
+    /// or the kernel's launch takes them along.
     fn collect<B>(mut self, shared: &SharedState<B>, to: u64, result: Result<()>, bytes: Buffer) -> Box<Work> {
         if result.is_ok() && self.work.failure.is_none() {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Asks the program for its memory and functions, and sends it what regions have changed. Large pieces of memory travel as
-//! bulk data: a message of 28 KiB costs the processor 100 µs over TCP.
+//! Makes upcalls by messages: asks the program for its memory and functions, and sends it what regions have changed.
+//! Large pieces of memory travel as bulk data, because a message of 28 KiB costs the processor 100 µs over TCP.
 
 use super::interface::{Function, Piece, Wanted};
 use crate::base::limits::{MEMORY_AHEAD, MEMORY_ASKED};
@@ -259,8 +259,8 @@ impl Asker<'_> {
         self.host.require(self.host.link().send_bulk(self.memory_of_program(), span, Completion::Sent(bytes)));
     }
 
-    /// Waits until the program has taken over one of these pieces, which is removed. Returns how many blocks that has, and
-    /// those that the program has not taken over.
+    /// Waits until the program has taken over one of these pieces, which is removed. Returns how many blocks that has,
+    /// and those that the program has not taken over.
     fn wait_for_merge(&self, unanswered: &mut VecDeque<Range<u64>>) -> Result<(usize, Vec<Range<u64>>)> {
         let answer = self.wait();
         let place = match answer {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The program's memory and functions, for regions that use them by their addresses in the program.
+//! The upcalls that a backend makes: requests for the program's memory and functions, which a region uses by their
+//! addresses in the program.
 
 use crate::base::Result;
 use crate::wire::command::SharedFile;
 use crate::wire::reply::Known;
 use std::ops::Range;
 
-/// What a backend asks the program for. One thread asks at a time.
+/// What a backend asks the program for. Only one thread makes an upcall at a time.
 pub(crate) trait Upcalls: Send + Sync {
     /// The program's process, if it is on this node.
     fn process(&self) -> Option<i32>;
 
-    /// Reads ranges of whole pages of the program's memory, or what there is from their starts on, and passes them on in
-    /// pieces, of each range in order. What this process has already only counts if it is still so. If the program refuses a
-    /// range, that is an error, but not for the others.
+    /// Reads ranges of whole pages of the program's memory, or of each range the part before the first missing page.
+    /// Passes them to `piece`, those of a range in order. What this process has already is confirmed if it is still the
+    /// same. If the program refuses a range, that is an error, but the other ranges are read.
     fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 
     /// The program's function at this address; none if regions may not use any.
@@ -29,8 +30,8 @@ pub(crate) trait Upcalls: Send + Sync {
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 
-    /// Sends a large range of changed memory as a whole, for the kernel of message `seq`. Returns the parts that the program
-    /// has not taken over, because it needs their old bytes too.
+    /// Sends a large range of changed memory as a whole, for the kernel of message `seq`. Returns the parts that the
+    /// program has not taken over, because it needs their old bytes too.
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>>;
 }
 

@@ -31,7 +31,8 @@ pub fn own(stream: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Fetches memory that the system will read or write, if it is the program's. (What the system writes to, Linux copies.)
+/// Fetches memory that the system will read or write, if it is the program's. (What the system writes to, Linux
+/// copies.)
 ///
 /// # Safety
 /// It can be read, if it is not the program's.
@@ -74,8 +75,8 @@ pub fn refuse(at: *const c_void, function: &'static str, why: &'static str) {
     }
 }
 
-/// The library function that the executable's own function of this name replaces; `cache` keeps it. Ends the process if no
-/// library has it.
+/// The library function that the executable's own function of this name replaces; `cache` keeps it. Ends the process if
+/// no library has it.
 #[inline]
 pub fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     match cache.load(Ordering::Relaxed) {

@@ -64,8 +64,8 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
 
-/// True if an image that needs these libraries may call libomptarget, if something has loaded that, or if its exports can't
-/// be read.
+/// True if an image that needs these libraries may call libomptarget, if something has loaded that, or if its exports
+/// can't be read.
 fn may_call(libomptarget: &str, image: &[u8], needed: &[String], hints: &BTreeMap<String, PathBuf>) -> bool {
     let exports = hints.get(libomptarget).and_then(|path| elf::exports(&elf::map(path).ok()?).ok());
     let Some(functions) = exports.filter(|_| !is_loaded(libomptarget)) else { return true };
@@ -129,13 +129,13 @@ fn set_up_streams(library: &Library) {
 }
 
 /// Fills in the pointers by which regions reach `stdin`, `stdout` and `stderr` in a program with `requires
-/// unified_shared_memory`, if they are null: clang 22's own `stdio.h` declares these variables for devices only, so that
-/// libomptarget, which fills in all others, does not know them.
+/// unified_shared_memory`, if they are null: clang 22's own `stdio.h` declares these variables for devices only, so
+/// that libomptarget, which fills in all others, does not know them.
 fn point_to_streams(library: &Library) {
     for name in ["stdin", "stdout", "stderr"] {
         let Some(variable) = library_symbol(name) else { continue };
-        // SAFETY: the compiler's name for a pointer to the variable. No kernel of the image runs yet. (Its constructors have
-        // run, and have found null.)
+        // SAFETY: the compiler's name for a pointer to the variable. No kernel of the image runs yet. (Its constructors
+        // have run, and have found null.)
         unsafe {
             if let Ok(pointer) = library.get::<*mut u64>(format!("{name}_decl_tgt_ref_ptr").as_bytes())
                 && **pointer == 0

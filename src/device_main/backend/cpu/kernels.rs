@@ -10,8 +10,8 @@ thread_local! {
 }
 
 /// Calls the kernel at an address in a loaded image, with these arguments or (`array`) with an array of
-/// pointers to them. Does not return if the kernel faults, which parks the thread; to end the thread (`pthread_exit`) is a
-/// fault too, because the C library aborts where it can't unwind further.
+/// pointers to them. Does not return if the kernel faults, which parks the thread; to end the thread (`pthread_exit`)
+/// is a fault too, because the C library aborts where it can't unwind further.
 #[inline]
 pub(crate) fn run(kernel: u64, args: &[u64], array: bool) {
     if array {

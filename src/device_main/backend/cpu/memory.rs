@@ -38,7 +38,8 @@ struct Shared {
 }
 
 impl Memory {
-    /// Maps the arena at an address that the host's side chose. Its `beginning` is in the shared file if that is possible.
+    /// Maps the arena at an address that the host's side chose. Its `beginning` is in the shared file if that is
+    /// possible.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The processor's own cores: this process loads images and runs their kernels.
+//!
+//! - `calls`: functions of the C library that a kernel calls with memory of the program.
+//! - `image`: loads images from files in memory, by the dynamic loader.
+//! - `kernels`: calls a kernel, which is a function of this process.
+//! - `memory`: reads and writes the arena, images and a kernel's own memory.
+//! - `number`: the number that the program has for this device.
+//! - `registration`: keeps libomp's registration in memory instead of a file that could stay behind.
+//! - `threads`: what each thread needs that a kernel starts.
+//! - `thunks`: functions of images at the addresses that they have in the program.
+//! - `unified/`: kernels that use the program's memory by its addresses.
 
 pub mod calls;
 pub(crate) mod image;

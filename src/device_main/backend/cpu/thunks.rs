@@ -14,7 +14,8 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 const STUB: u64 = 13;
-/// Compilers align functions to this much, unless they optimize for size: then functions follow each other without a gap.
+/// Compilers align functions to this much, unless they optimize for size: then functions follow each other without a
+/// gap.
 const ALIGNMENT: u64 = 16;
 /// `int3`
 const TRAP: u8 = 0xcc;
@@ -58,9 +59,9 @@ impl Thunks {
         self.write(from, if self.has_room(from, to) { &stub } else { &[TRAP] })
     }
 
-    /// True if no function begins within the stub of this one, as far as that can be known. Of others than indirect ones it
-    /// is not: if program and image were compiled alike, and functions are not aligned, both of this one are so by chance
-    /// in 1 of 256 cases.
+    /// True if no function begins within the stub of this one, as far as that can be known. Of others than indirect
+    /// ones it is not: if program and image were compiled alike, and functions are not aligned, both of this one are so
+    /// by chance in 1 of 256 cases.
     fn has_room(&self, from: u64, to: u64) -> bool {
         let mut next = self.functions.range(from + 1..from.saturating_add(STUB));
         next.next().is_none() && (from | to).is_multiple_of(ALIGNMENT)

@@ -55,9 +55,9 @@ fn reserve_free(ranges: impl IntoIterator<Item = Range<u64>>) {
 }
 
 impl Arena {
-    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where there
-    /// is no room for that, while their addresses are reserved. A driver that offers these again has a smaller block
-    /// elsewhere, unless the size is exact. The host's side judges the result.
+    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where
+    /// there is no room for that, while their addresses are reserved. A driver that offers these again has a smaller
+    /// block elsewhere, unless the size is exact. The host's side judges the result.
     pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
         let mut len = match self.block {
             Some(_) => self.range.end - self.range.start,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Large copies that MPI makes itself, straight from and to the accelerator's memory.
 //!
-//! That needs MPI's word, and a copy each way that is verified. CUDA lets a thread work with an accelerator only while a
-//! context of it is current there, and any thread of a device may call MPI. So the calls go through a [`Transport`] that
-//! sees to this.
+//! They are used if MPI says that it can make them, and after a copy each way was verified. CUDA lets a thread use an
+//! accelerator only while a context of it is current in that thread, and any thread of a device may call MPI. So the
+//! calls go through a [`Transport`] that makes the context current.
 
 use super::drivers::{self, Context};
 use super::fault_of;
@@ -108,8 +108,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Copies from the arena and to it by MPI, and compares the contents with what libomptarget writes and reads there: the
-    /// inner result. Fails if MPI may write to the arena later.
+    /// Copies from the arena and to it by MPI, and compares the contents with what libomptarget writes and reads there:
+    /// the inner result. Fails if MPI may write to the arena later.
     fn verify(&self, runtime: &Runtime, arena: Range<u64>, copy: CopyByMpi<'_>) -> Result<Result<()>> {
         let len = TRIED.min(arena.end - arena.start) as usize;
         let pattern = |factor: usize| (0..len).map(|i| (i / 7 * factor + i) as u8).collect::<Vec<u8>>();
@@ -128,8 +128,8 @@ impl Direct {
             {
                 return Ok(Err(e));
             }
-            // SAFETY: as above. The buffers are freed only if MPI is done with them. After an error it does not go on with the
-            // arena; if it may still write there, the device gets no memory.
+            // SAFETY: as above. The buffers are freed only if MPI is done with them. After an error it does not go on
+            // with the arena; if it may still write there, the device gets no memory.
             let copied = unsafe { copy(me, Span::new(to, len), Span::new(from, len)) };
             if !matches!(copied, Ok(true)) {
                 std::mem::forget((sent, received));
@@ -161,8 +161,8 @@ impl Direct {
     }
 }
 
-/// MPI, with the accelerator's context current in the thread of each call that moves data or makes progress: libomptarget
-/// changes it in the same threads.
+/// MPI, with the accelerator's context current in the thread of each call that moves data or makes progress:
+/// libomptarget changes it in the same threads.
 struct Attached {
     mpi: Mpi,
     access: Arc<Access>,
@@ -229,7 +229,8 @@ impl Transport for Attached {
         unsafe { self.mpi.cancel(request) };
     }
     fn finish(&mut self) {
-        // MPI may release what it has for the accelerator. Without the context it fails to, and the process exits anyway.
+        // MPI may release what it has for the accelerator. Without the context it fails to, and the process exits
+        // anyway.
         let _ = self.attach();
         self.mpi.finish();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The accelerators that drivers show to this process. Their libraries are those that libomptarget's plugins use, opened at
-//! run time.
+//! The accelerators that drivers show to this process. The drivers' libraries are opened at run time, as libomptarget's
+//! plugins open them.
 
 use crate::base::target::Target;
 use crate::base::{Error, Result, elf};
@@ -83,9 +83,9 @@ pub(super) fn free_memory(gpu: &Gpu) -> Option<u64> {
     }
 }
 
-/// The images to show to a libomptarget of this release, so that it numbers these accelerators; and these, in the order of
-/// their numbers. Up to LLVM 18 one image has all of them numbered, as the driver does. Later each image adds those that
-/// can execute it and have no number yet; no image is known to be for one that is not described.
+/// The images to show to a libomptarget of this release, so that it numbers these accelerators; and these, in the order
+/// of their numbers. Up to LLVM 18 one image has all of them numbered, as the driver does. Later each image adds those
+/// that can execute it and have no number yet; no image is known to be for one that is not described.
 pub(super) fn numbered(release: u32, gpus: Vec<Gpu>) -> (Vec<Target>, Vec<Gpu>) {
     let is_shown = |gpu: &&Gpu| release < NUMBERS_BY_IMAGE || gpu.is_described();
     let mut images: Vec<Target> = Vec::new();
@@ -180,8 +180,8 @@ driver! { CudaContext {
     set: cuCtxSetCurrent(*mut c_void);
 } }
 
-/// What a driver wants to be current in each thread that works with an accelerator; only CUDA's does. It is the context that
-/// libomptarget uses, and stays.
+/// What a driver wants to be current in each thread that works with an accelerator; only CUDA's does. It is the context
+/// that libomptarget uses, and stays.
 pub(super) struct Context(Option<(CudaContext, usize)>);
 
 impl Context {

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! An accelerator of this node, or whatever else its libomptarget has a plugin for: this process is a client of that
-//! libomptarget, as a program is.
+//! An accelerator of this node, or any other device for which its libomptarget has a plugin. This process is a client
+//! of that libomptarget, as a program is.
 //!
-//! All memory is the accelerator's, and this process does not access it; MPI may. Images are registered again here, with entries
-//! under keys of this process: libomptarget takes the addresses of a program's entries for keys only. Those keys are what
-//! the program's side has as addresses of kernels. Constructors and destructors are kernels as others; the program's own
-//! libomptarget launches them.
+//! - `arena`: the block of the accelerator's memory that is the arena.
+//! - `direct`: large copies that MPI makes itself, straight from and to the accelerator's memory.
+//! - `drivers`: which accelerators the drivers show to this process.
+//! - `own_plugins`: keeps this project's own plugin out of that libomptarget.
+//! - `runtime`: the interface of that libomptarget, which is opened at run time.
+//! - `visible_devices`: sets `CUDA_VISIBLE_DEVICES` and its like to this device's accelerator.
+//!
+//! This process does not access the accelerator's memory; MPI may. It registers images again, with keys instead of the
+//! addresses of a program's entries: libomptarget takes these addresses for keys only. The program's side uses the keys
+//! as addresses of kernels. Constructors and destructors are kernels like others: the program's own libomptarget
+//! launches them.
 
 mod arena;
 mod direct;
@@ -96,11 +103,11 @@ impl Seat {
 }
 
 impl Sharers {
-    /// Bytes for this device's arena if this many are free, of a total that may be unknown (0): as much as for the others, so
-    /// that each has a sixteenth beside its arena, which kernels need for their heap and, most of it, for the stacks of all
-    /// threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless kernels need more, and a sixteenth
-    /// of its memory is 5 GiB.) Devices of other programs may have taken theirs or not: there is a share of the total for
-    /// each.
+    /// Bytes for this device's arena if this many are free, of a total that may be unknown (0): as much as for the
+    /// others, so that each has a sixteenth beside its arena, which kernels need for their heap and, most of it, for
+    /// the stacks of all threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless kernels
+    /// need more, and a sixteenth of its memory is 5 GiB.) Devices of other programs may have taken theirs or not:
+    /// there is a share of the total for each.
     fn arena(self, free: u64, total: u64) -> u64 {
         let of_free = free / (16 * self.without + self.with_memory);
         let of_total = if total == 0 { of_free } else { total / (16 * self.all) };
@@ -264,8 +271,8 @@ impl Backend for Offload {
     /// An accelerator's memory is in use or free; no part of a block can be given back.
     fn discard(&self, _: u64, _: u64) {}
 
-    /// Only the arena: not every MPI accesses the globals of images. Nothing after a fault, which may have taken the context
-    /// along.
+    /// Only the arena: not every MPI accesses the globals of images. Nothing after a fault, which may have taken the
+    /// context along.
     fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
         let is_direct = self.direct.works() && monitor::fault().is_none() && self.loaded.read().is_in_arena(at, len);
         is_direct.then_some(at as *mut u8)
@@ -366,8 +373,8 @@ impl Backend for Offload {
     }
 }
 
-/// The first fault, with the accelerator's name, and what libomptarget has printed, which ends the process itself if something
-/// fails.
+/// The first fault, with the accelerator's name, and what libomptarget has printed, which ends the process itself if
+/// something fails.
 fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
     let fault = monitor::fault()?;

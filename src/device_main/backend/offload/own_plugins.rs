@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Keeps this project's own plugin out of the libomptarget of a device.
 //!
-//! Loaded there, it reports no devices. But on the library path of the program, which devices inherit, it may hide another
-//! plugin: for LLVM 18 it has the name of the host's, and from LLVM 19 on it is part of a libomptarget that need not
-//! have any other.
+//! Loaded there, it reports no devices. But on the library path of the program, which devices inherit, it may hide
+//! another plugin: for LLVM 18 it has the name of the host's, and from LLVM 19 on it is part of a libomptarget that
+//! need not have any other.
 
 use std::env;
 use std::fs;

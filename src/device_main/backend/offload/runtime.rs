@@ -164,8 +164,8 @@ calls! {
 impl Calls {
     /// The devices of the best kind that there are.
     ///
-    /// libomptarget counts the devices only that some registered image is for, and that of LLVM 19 takes a first image that
-    /// none is for as a sign that all devices share the program's memory.
+    /// libomptarget counts the devices only that some registered image is for, and that of LLVM 19 takes a first image
+    /// that none is for as a sign that all devices share the program's memory.
     fn accelerators(&self) -> Accelerators {
         // SAFETY: some image was registered; before that libomptarget would crash.
         let count = || unsafe { (self.devices)() };
@@ -356,8 +356,8 @@ impl Runtime {
         let (mut byte, me) = (0, std::process::id() as i32);
         // SAFETY: the byte can be written.
         let read = unsafe { process::read_memory(me, at as u64, &raw mut byte, 1) };
-        // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor an access by
-        // the network's hardware.
+        // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor an
+        // access by the network's hardware.
         if read == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
             // SAFETY: nothing uses it.
             unsafe { (pinned.free)(at.cast(), self.device) };
@@ -454,8 +454,8 @@ impl Runtime {
     /// Copies among the arguments are from and to memory that is valid for them.
     unsafe fn launch(&self, key: u64, mut arguments: Arguments, shape: Shape) -> Result<()> {
         let mut kernel = KernelArgs {
-            // From 3 on (LLVM 19) libomptarget puts the launch's environment before the arguments; LLVM 18's plugins do,
-            // whatever the version.
+            // From 3 on (LLVM 19) libomptarget puts the launch's environment before the arguments; LLVM 18's plugins
+            // do, whatever the version.
             version: shape.version.max(ARGS_VERSION),
             count: arguments.values.len() as u32,
             bases: arguments.values.as_mut_ptr(),
@@ -472,8 +472,8 @@ impl Runtime {
         };
         let (teams, threads) = (shape.teams[0].cast_signed(), shape.threads[0].cast_signed());
         let key = key as *const c_void;
-        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is; for copies the
-        // caller's promise.
+        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is; for copies
+        // the caller's promise.
         match unsafe { (self.calls.kernel)(ptr::null_mut(), self.device.into(), teams, threads, key, &raw mut kernel) }
         {
             0 => Ok(()),
@@ -509,8 +509,8 @@ impl Arguments {
     }
 }
 
-/// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because there
-/// is no program, of the latest release there is; returns that, its release and its file.
+/// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because
+/// there is no program, of the latest release there is; returns that, its release and its file.
 fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     let known = libraries(list);
     let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
@@ -531,9 +531,9 @@ fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     open_release(release, name, path.parent())
 }
 
-/// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in that where the program has it, in the
-/// usual ones, or where the loader looks. One that this project's plugin is part of is the last choice: it may have no
-/// other.
+/// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in that where the program has it, in
+/// the usual ones, or where the loader looks. One that this project's plugin is part of is the last choice: it may have
+/// no other.
 fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, u32, String)> {
     let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
     let folders = own_plugins::search_path().into_iter().chain(first.map(Path::to_path_buf)).chain(usual);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Leaves only this device's accelerator visible to the drivers: libomptarget initializes every visible one, and so may an
-//! MPI that knows of accelerators, when it starts.
+//! Leaves only this device's accelerator visible to the drivers. Otherwise libomptarget would initialize every
+//! accelerator, and so might an MPI that supports accelerators when it starts.
 
 use crate::base::elf;
 use crate::sys::process;
@@ -50,9 +50,9 @@ pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
 }
 
 impl Narrowed {
-    /// A number that is equal for the processes of a node that choose from the same accelerators: those of the variables
-    /// that a batch system has not taken away by access to the device files. Such a process may see its only one as the
-    /// first, as others do.
+    /// A number that is equal for the processes of a node that choose from the same accelerators: those of the
+    /// variables that a batch system has not taken away by access to the device files. Such a process may see its only
+    /// one as the first, as others do.
     pub(crate) fn pool(&self) -> u32 {
         let mut hasher = FxHasher::default();
         (&self.before, accessible()).hash(&mut hasher);
@@ -68,8 +68,8 @@ impl Narrowed {
         std::array::from_fn(|i| (MACHINES[i], count(i)))
     }
 
-    /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led to
-    /// another accelerator. A driver that has started by then keeps that one: returns what the user should know.
+    /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led
+    /// to another accelerator. A driver that has started by then keeps that one: returns what the user should know.
     pub(crate) fn settle(&self, place: usize) -> Option<String> {
         let right = shares(&self.before, place);
         if right == self.chosen {
@@ -131,7 +131,8 @@ fn listed(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|one| !one.is_empty()).take_while(|one| !one.starts_with('-'))
 }
 
-/// Parts of NVIDIA's accelerators (MIG) that a value of `CUDA_VISIBLE_DEVICES` names. The driver shows a process only one.
+/// Parts of NVIDIA's accelerators (MIG) that a value of `CUDA_VISIBLE_DEVICES` names. The driver shows a process only
+/// one.
 pub(crate) fn parts_in(value: &str) -> usize {
     listed(value).filter(|one| one.starts_with("MIG-")).count()
 }

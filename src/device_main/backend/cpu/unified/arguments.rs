@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The arguments of kernels that point to memory of the program: a kernel that has used what an argument points to will
-//! probably do so again. That is fetched before the kernel starts, which saves a fault.
+//! The arguments of kernels that point to memory of the program. A kernel that has used what an argument points to will
+//! probably do so again, so that memory is fetched before the kernel starts, which saves a fault.
 
 use crate::base::limits::KERNELS_REMEMBERED;
 use crate::base::lock::{Mutex, order};

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels that use the program's memory by its addresses.
 //!
-//! Nothing of this process lies at an address that the program may have (`sys::layout`), so such an access faults. The
-//! faulting thread waits in its signal handler ([`faults`]) while one thread, the pager, fetches the memory ([`pages`]).
-//! At the kernel's end, what differs from what was fetched goes home before the kernel's message is answered. Then the
-//! memory is forgotten, unless another kernel runs.
+//! - `arguments`: prefetches what a kernel's arguments point to, if it used that before.
+//! - `diff`: where two versions of a page differ.
+//! - `faults`: the signal handler's part: it passes a fault to the pager, and waits.
+//! - `page_cache`: pages that stay here after a region, until the program confirms or replaces them.
+//! - `pages`: the pages that are here: fetches them, maps them and sends their changes.
+//! - `read_ahead`: how much to fetch with one fault.
+//! - `record`: what kernels waited for, for the trace.
+//! - `running`: counts running kernels, so that one without such memory takes no lock.
+//! - `source`: reads the program's memory, from its process or by messages.
+//! - `store`: the file in memory that has what was fetched.
+//! - `streamed`: memory with large pages, where a kernel writes in order.
+//! - `turns`: lets kernels run one after another where that is faster.
+//! - `working_sets`: prefetches what a kernel used when it ran last.
+//!
+//! Nothing of this process lies at an address that the program may have (`sys::layout`), so an access to it faults. The
+//! faulting thread waits in its signal handler ([`faults`]) while one thread, the pager, fetches the memory
+//! ([`pages`]). When the kernel ends, the device sends the program what differs from what was fetched, before it
+//! answers the kernel's message. Then the memory is forgotten, unless another kernel runs.
 
 mod arguments;
 mod diff;
@@ -110,7 +124,8 @@ impl Unified {
         });
     }
 
-    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on. False if the program has nothing there.
+    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on. False if the program has nothing
+    /// there.
     #[cold]
     fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<bool> {
         let begin = clock::now();
@@ -150,7 +165,7 @@ impl Unified {
         Ok(())
     }
 
-    /// A kernel has ended on a slot: sends home what it has changed, unless the device `is_lost`.
+    /// A kernel has ended on a slot: sends the program what it has changed, unless the device `is_lost`.
     #[inline]
     pub fn end(&self, slot: usize, launch: &Launch<'_>, is_lost: fn() -> bool) -> Result<()> {
         let settled = self.pages.end(|held| self.settle(held, slot, launch, is_lost));

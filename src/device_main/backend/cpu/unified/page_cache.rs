@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a device on another node keeps of the program's memory when its regions have ended. It is not used again before
-//! the program has confirmed that its memory is still the same: the device asks by digests of what it has.
+//! The page cache of a device on another node: what it keeps of the program's memory after its regions have ended.
+//! Before it uses a block of pages again, it sends the program a digest of it, and the program confirms that its memory
+//! is the same.
 
 use super::store::Store;
 use crate::base::Result;
@@ -18,14 +19,14 @@ const BLOCK: u64 = wire::BLOCK as u64;
 #[derive(Default)]
 pub(super) struct PageCache {
     pages: Ranges,
-    /// By number of the block, when it was used last, by the count of ends.
+    /// By number of the block: the value of `ends` when it was used last.
     used: BTreeMap<u64, u64>,
     ends: u64,
 }
 
 impl PageCache {
-    /// All regions have ended; they have used these pages. Returns what is not kept any more, to stay below the limit: what
-    /// was not used for longest.
+    /// All regions have ended; they have used these pages. Returns what is not kept any more, to stay below the limit:
+    /// the least recently used blocks.
     pub fn add(&mut self, pages: &Ranges) -> Vec<Range<u64>> {
         self.ends += 1;
         let mut is_more = false;
@@ -88,8 +89,9 @@ pub(super) struct KnownParts {
 }
 
 impl KnownParts {
-    /// These ranges, as they are in the store. Of very many parts some are left out, and so come again; of such as
-    /// `are_other` probably, most are: digests take time.
+    /// Digests of these ranges, as they are in the store. Parts beyond a maximum number are left out, so the program
+    /// sends them again. If `are_other`, the program's memory has probably changed, and most parts are left out,
+    /// because digests take time.
     pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>, are_other: bool) -> Result<KnownParts> {
         let mut known = KnownParts::default();
         // Blocks stay in the processor's cache; mapping them would take longer than all of this.
@@ -107,7 +109,7 @@ impl KnownParts {
         Known(&self.list)
     }
 
-    /// True if it is so much that the rest is probably another too if nothing of this is the same.
+    /// True if this is enough to conclude, if none of it is the same, that the rest has probably changed too.
     pub fn is_much(&self) -> bool {
         self.pages.bytes() >= 4 * BLOCK
     }

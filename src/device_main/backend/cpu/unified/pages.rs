@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The pages of the program that this process has, at the program's addresses.
 //!
-//! They are private mappings of a store that has what was fetched. A page is written to the store before it is mapped: no
-//! thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it; the store keeps what
-//! was fetched, and `pagemap` shows which pages have copies. Page by page that takes long, so where a kernel writes in
-//! order, what comes next is copied at once: all of it may have changed then.
+//! They are private mappings of a store that has what was fetched. A page is written to the store before it is mapped,
+//! so no thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it. The store
+//! keeps what was fetched, and `pagemap` shows which pages have copies. To make a copy for each page takes long. So
+//! where a kernel writes in order, the pages that come next are copied at once, and all of them may have changed.
 
 use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
 use super::page_cache::{KnownParts, PageCache};
@@ -108,7 +108,7 @@ impl Pages {
         self.working_sets.ready.around(page)
     }
 
-    /// Has in the store, as the program has it now, what the kernel has used when it ran last.
+    /// Fetches the kernel's working set into the store, as the program has it now.
     fn fetch_working_set(&mut self, upcalls: &dyn Upcalls, kernel: u64, page: u64) -> Result<Amount> {
         let mut amount = Amount::default();
         if self.here(page).is_some() {
@@ -217,7 +217,7 @@ impl Pages {
         self.fetched.free(gone);
     }
 
-    /// Sends home what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
+    /// Sends what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
     /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
     pub fn send_changes(&mut self, upcalls: &dyn Upcalls, seq: u64, last: bool) -> Result<u64> {
         let mut outgoing = Outgoing { upcalls, seq, pending: Vec::new(), bytes: 0 };
@@ -397,8 +397,8 @@ fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     (range.start..range.end).step_by(STEP).map(move |at| at..range.end.min(at + STEP as u64))
 }
 
-/// True if an entry of a pagemap (Linux, admin-guide/mm/pagemap.rst) shows a copy, not a page of the file: a present page
-/// that belongs to no file, or a swapped one.
+/// True if an entry of a pagemap (Linux, admin-guide/mm/pagemap.rst) shows a copy, not a page of the file: a present
+/// page that belongs to no file, or a swapped one.
 fn is_copy(entry: u64) -> bool {
     const PRESENT: u64 = 1 << 63;
     const SWAPPED: u64 = 1 << 62;
@@ -423,13 +423,13 @@ fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: the pages are mapped.
         is_changed |= new != old && unsafe { replace(at, new, old) };
     }
-    // The store comes last: Linux may be copying a page for a kernel that writes to it. Until the copy is mapped, such a
-    // page would show what is stored now, and then the old bytes again, as if the kernel had written them.
+    // The store comes last: Linux may be copying a page for a kernel that writes to it. Until the copy is mapped, such
+    // a page would show what is stored now, and then the old bytes again, as if the kernel had written them.
     if is_changed { Ok(fetched.write(at, &known)?) } else { Ok(()) }
 }
 
-/// In a mapped word and in `old`, replaces the bytes that are equal in both by those of `new`. False if nothing changes.
-/// The page is a copy then.
+/// In a mapped word and in `old`, replaces the bytes that are equal in both by those of `new`. False if nothing
+/// changes. The page is a copy then.
 ///
 /// # Safety
 /// The word is mapped. Other threads access it by accesses of the processor, never by references.
@@ -457,7 +457,7 @@ unsafe fn replace(at: u64, new: &[u8; WORD], old: &mut [u8; WORD]) -> bool {
     }
 }
 
-/// Changes on their way home, until they fill a message.
+/// Changes that are to be sent, until they fill a message.
 struct Outgoing<'a> {
     upcalls: &'a dyn Upcalls,
     seq: u64,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! How much to handle with one fault: kernels that go through memory in order fault ever more rarely.
+//! Read-ahead: how much to fetch with one fault. A kernel that goes through memory in order gets more each time, so it
+//! faults ever more rarely.
 
 use std::ops::Range;
 
-/// Bytes that are handled around an address that is in no order.
+/// Bytes that are fetched around an address that continues no stream.
 pub(super) const LEAST: u64 = 64 << 10;
-/// Up to this many bytes of another node, the next time four times as many are handled, then twice as many: a round trip
-/// may take as long as so much.
+/// From another node, a stream's next fetch is four times as large as its last one up to this size, then twice as
+/// large: a round trip may take as long as the transfer of this many bytes.
 const SOON: u64 = 4 << 20;
-/// Most bytes that are handled at once.
+/// Most bytes that are fetched at once.
 const MOST: u64 = 64 << 20;
-/// Threads, or arrays, that are followed at a time.
+/// Streams (threads, or arrays) that are followed at a time.
 const STREAMS: usize = 16;
 
-/// Where a thread of a kernel will fault next if it goes on in order, and how much it has got last.
+/// Where a thread of a kernel will fault next if it goes on in order, and how much was fetched for it last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     next: u64,
@@ -21,7 +22,7 @@ struct Stream {
     is_other: bool,
 }
 
-/// What was handled last.
+/// What was fetched last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Before {
     pub range: Range<u64>,
@@ -37,8 +38,8 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// What to handle together with this page, and what was handled before it, if it continues that. The program `is_near`
-    /// if it is on the same node.
+    /// What to fetch with this page and, if the page continues a stream, what was fetched for that before. The program
+    /// `is_near` if it is on the same node.
     pub fn around(&self, page: u64, is_near: bool) -> (Range<u64>, Option<Before>) {
         match self.streams.iter().find(|s| s.follows(page)) {
             Some(&Stream { next, len, is_other }) => {
@@ -50,7 +51,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes what was handled.
+    /// Notes what was fetched.
     pub fn note(&mut self, page: u64, Before { range, is_other }: Before) {
         let new = Stream { next: range.end, len: range.end - range.start, is_other };
         let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {

@@ -27,7 +27,8 @@ impl Log {
         }
     }
 
-    /// Adds a wait for memory that began at `begin` and ends now. If some of that was fetched, all of the time counts for it.
+    /// Adds a wait for memory that began at `begin` and ends now. If some of that was fetched, all of the time counts
+    /// for it.
     pub fn add_fetch(&self, slot: usize, begin: u64, amount: Amount) {
         if amount.fetched > 0 {
             self.add(slot, Kind::Fetch, begin, amount.fetched);

@@ -34,8 +34,8 @@ impl Source {
         self.process.is_some()
     }
 
-    /// The process, if reading it shows the program's memory as it is now: changes that are on their way to it have to be
-    /// asked for in their turn.
+    /// The process, if reading it shows the program's memory as it is now: changes that are on their way to it have to
+    /// be asked for in their turn.
     fn readable(&self, upcalls: &dyn Upcalls) -> Option<i32> {
         self.process.filter(|_| self.is_allowed && upcalls.has_merged_all())
     }
@@ -74,9 +74,9 @@ impl Source {
         Ok(end)
     }
 
-    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is one,
-    /// with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the process can't
-    /// be read there.
+    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is
+    /// one, with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the
+    /// process can't be read there.
     pub fn copy(
         &self,
         upcalls: &dyn Upcalls,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A file in memory whose offsets are the program's addresses, so that neighbors are one mapping: a process has 65,530 at
-//! most.
+//! A file in memory whose offsets are the program's addresses. So neighboring pages are one mapping; a process can have
+//! 65,530 mappings.
 
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;

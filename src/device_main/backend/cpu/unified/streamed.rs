@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Memory of this process alone, at addresses where kernels write in order: it has large pages, and needs no fault for each
-//! page. It is kept for later regions: Linux clears new memory first, which takes as long as copying to it.
+//! Memory of this process alone, at addresses where kernels write in order. It has large pages, and does not fault for
+//! each page. It is kept for later regions, because Linux clears new memory, which takes as long as copying to it.
 
 use crate::base::limits::{MOVED_KEPT, MOVED_MIN};
 use crate::base::ranges::Ranges;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Kernels that use the program's memory take turns where that is faster than to overlap.
 //!
-//! While kernels overlap, nothing that they have used is forgotten: each one that begins fetches all of that again, and each
-//! one that ends compares all of it. That is work for each kernel about each other one, so `n` kernels gain by turns if one
-//! of them runs for less time than `n` times that work takes. So the next kernel waits that long for those that run to end.
-//! They may run for longer, or depend on it: then it begins all the same, and the more such waits follow each other, the
-//! more kernels begin after each without waiting.
+//! While kernels overlap, nothing that they have used is forgotten: each kernel that begins fetches all of it again,
+//! and each one that ends compares all of it. With `n` kernels, turns are faster if one kernel runs for less time than
+//! `n` times that work takes. So the next kernel waits that long for the running ones to end. They may run for longer,
+//! or depend on the one that waits: then it begins all the same. The more of these waits follow each other, the more
+//! kernels begin after each without waiting.
 
 use crate::base::lock::{Mutex, order};
 use rustix::event::Timespec;
@@ -13,10 +13,11 @@ use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The part of the work's average that one observation makes up, and by which it shrinks with each kernel that uses no memory
-/// of the program.
+/// The part of the work's average that one observation makes up, and by which it shrinks with each kernel that uses no
+/// memory of the program.
 const NEW: u64 = 8;
-/// The part by which it shrinks with each turn, so that kernels overlap from time to time and the cost is measured again.
+/// The part by which it shrinks with each turn, so that kernels overlap from time to time and the cost is measured
+/// again.
 const OLD: u64 = 4096;
 /// Most nanoseconds of work for one kernel: a program may be stopped meanwhile.
 const MOST_WORK: u64 = 10_000_000;

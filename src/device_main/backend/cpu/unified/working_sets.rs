@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a kernel has used of a program on another node when it ran last: all of that is asked for at once if the first page
-//! that it uses is among it, where each separate part would take a round trip. It is not mapped before it is used, so what
-//! the kernel does not use any more is not asked for again.
+//! The working set of each kernel: what it used of the memory of a program on another node when it ran last. If the
+//! first page that the kernel uses now belongs to that set, all of the set is fetched at once; otherwise each part
+//! would take a round trip. A fetched page is mapped only when the kernel uses it, so a page that it no longer uses
+//! drops out of the set.
 
 use crate::base::limits::{KERNELS_REMEMBERED, MEMORY_REMEMBERED, PARTS_REMEMBERED};
 use crate::base::ranges::Ranges;
@@ -10,25 +11,25 @@ use std::ops::Range;
 
 #[derive(Default)]
 pub(super) struct WorkingSets {
-    /// What has ended last is at the end.
+    /// The kernel that has ended last is at the end.
     used: VecDeque<Used>,
-    /// The kernel that has used memory first since none ran.
+    /// The first kernel that has used memory since no kernel ran.
     first: Option<u64>,
-    /// What has arrived for it and was not used yet.
+    /// What has arrived for that kernel and was not used yet.
     pub ready: Ranges,
 }
 
-/// What a kernel has used when it ran last.
+/// The working set of a kernel.
 struct Used {
     kernel: u64,
     parts: Vec<Range<u64>>,
-    /// It was at least half of what it had used before.
+    /// In its last run the kernel used at least half of the set that it had before.
     is_steady: bool,
 }
 
 impl WorkingSets {
-    /// A kernel uses a page. If it is the first to do so, and the page is among what it has used the last time, returns
-    /// all of that.
+    /// A kernel uses a page. If it is the first kernel to do so, and the page is in its working set, returns the set if
+    /// that is steady.
     pub fn begin(&mut self, kernel: u64, page: u64) -> Vec<Range<u64>> {
         if self.first.is_some() {
             return Vec::new();

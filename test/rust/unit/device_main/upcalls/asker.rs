@@ -180,7 +180,8 @@ fn pieces_come_in_order_whether_they_are_messages_or_bulk_data() {
 fn an_answer_that_fails_is_taken_to_its_end() {
     let device = Device::new();
     let len = PAGE as usize;
-    // The program refuses the rest, or answers something else: the bulk data that is under way belongs to no later request.
+    // The program refuses the rest, or answers something else: the bulk data that is under way belongs to no later
+    // request.
     for (last, why) in [
         (Arrival::Refused("gone".into()), "gone"),
         (Arrival::Taken, "something else"),

@@ -95,8 +95,8 @@ fn what_is_free_is_asked_for_in_the_context_of_libomptarget() {
     assert_eq!(HsaMemory { agent }.free(Agent(3)), Some(3 << 30));
 }
 
-/// A driver of AMD with a processor and three accelerators: it does not describe the second one, and this project does not
-/// know the third one.
+/// A driver of AMD with a processor and three accelerators: it does not describe the second one, and this project does
+/// not know the third one.
 fn hsa_driver() -> Hsa {
     unsafe extern "C" fn init() -> c_int {
         0

@@ -281,8 +281,8 @@ fn a_byte_that_both_have_changed_is_a_conflict() {
     assert_eq!(*program.conflicts.lock(), [at, other]);
 }
 
-/// Otherwise a kernel that writes there for the first time just now would bring the old bytes back: Linux makes its copy of
-/// the page from what the store had, and shows it later.
+/// Otherwise a kernel that writes there for the first time just now would bring the old bytes back: Linux makes its
+/// copy of the page from what the store had, and shows it later.
 #[test]
 fn a_page_is_a_copy_before_the_store_has_what_is_taken_over() {
     let program = Program::new(3);
