@@ -38,6 +38,7 @@ use crate::sys::launchers::{launcher, note_of_programs, rank};
 use crate::sys::{layout, node};
 pub(crate) use checkpoint::Checkpoint;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use rustix::fs::{Mode, OFlags};
 pub use start::Workers;
 pub(crate) use start::{Place, Rank, execute, set_up};
 use std::ffi::OsString;
@@ -101,9 +102,13 @@ struct Options {
 /// To call before any library's constructor runs, which may start a thread (UCX's does): restores what the device has
 /// changed to be executed in its window.
 pub fn settle() {
-    // `std::env::args` is empty so early. The dynamic loader, which has executed this program then, comes first here.
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let mut arguments = command.split(|byte| *byte == 0).skip_while(|first| !first.starts_with(b"--supervised="));
+    // `std::env::args` is empty so early. The dynamic loader, which has executed this program then, comes first here. Nothing
+    // is allocated: the heap has to begin where `layout` lets it.
+    let mut command = [0; 16 << 10];
+    let file = rustix::fs::open(c"/proc/self/cmdline", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let len = file.and_then(|file| rustix::io::read(file, &mut command)).unwrap_or(0);
+    let mut arguments =
+        command[..len].split(|byte| *byte == 0).skip_while(|first| !first.starts_with(b"--supervised="));
     let limit = arguments.nth(1).and_then(|second| second.strip_prefix(b"--stack-limit="));
     if let Some(limit) = limit.and_then(|limit| std::str::from_utf8(limit).ok()?.parse().ok()) {
         layout::settle(limit);

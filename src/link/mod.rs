@@ -422,6 +422,8 @@ impl<C> Link<C> {
             return Ok(());
         };
         if let Some(e) = &state.broken {
+            self.outbox.lock().clear();
+            self.outbox_len.store(0, Relaxed);
             return Err(e.clone());
         }
         self.start_outbox(&mut state).inspect_err(|e| state.broken = Some(e.clone()))

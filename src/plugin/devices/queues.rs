@@ -249,8 +249,8 @@ impl Queues {
     /// Makes all later operations of `queue` wait for the event.
     pub(crate) fn wait_event(&self, event: &Arc<Event>, queue: &Arc<Queue>) -> Result<()> {
         match self.engine.settle(event, Some(queue))? {
-            Some(QueueMessage { id: MessageId { port, seq }, .. })
-                if port == queue.port() && !self.port().flight.lock().ends_elsewhere(seq) =>
+            Some(message @ QueueMessage { id: MessageId { port, seq }, .. })
+                if port == queue.port() && !self.port().flight.lock().ends_elsewhere(message) =>
             {
                 self.engine.push(queue, &mut *self.open(queue)?, Command::Wait { seq })
             }

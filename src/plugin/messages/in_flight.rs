@@ -105,12 +105,13 @@ impl InFlight {
         !until.any(|sent| (sent.queue.port(), sent.queue.id) == (id.port, queue))
     }
 
-    /// True if message `seq` is not complete, and the device may have executed it before that: another device has a part in
-    /// it, or this process reads shared memory.
-    pub(crate) fn ends_elsewhere(&self, seq: u64) -> bool {
+    /// True if a message of a queue up to this one is not complete, and the device may have executed it before that:
+    /// another device has a part in it, or this process reads shared memory.
+    pub(crate) fn ends_elsewhere(&self, QueueMessage { id, queue }: QueueMessage) -> bool {
         let is_shared = |read: &PendingRead| matches!(read.source, Source::Shared { .. });
         let ends_elsewhere = |awaited: &Awaited| awaited.extra.elsewhere || awaited.reads.iter().any(is_shared);
-        self.position(seq).is_some_and(|i| ends_elsewhere(&self.sent[i].awaited))
+        let mut until = self.sent.iter().take_while(|sent| sent.seq <= id.seq);
+        until.any(|sent| sent.queue.id == queue && ends_elsewhere(&sent.awaited))
     }
 
     /// The numbers of messages sent and answered.

@@ -7,39 +7,54 @@ use crate::base::lock::{Mutex, order};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// By kernel: a bit for each of its first 64 arguments whose memory it has used.
+/// After this many runs with what was fetched before them, one shows what the kernel uses by itself.
+const RELEARN: u32 = 32;
+
 #[derive(Default)]
 pub(super) struct Arguments {
-    used: Mutex<BTreeMap<u64, u64>, { order::LEAF }>,
+    used: Mutex<BTreeMap<u64, Used>, { order::LEAF }>,
     /// Some kernel has used such memory.
     any: AtomicBool,
 }
 
+/// What a kernel has used.
+struct Used {
+    /// A bit for each of its first 64 arguments.
+    arguments: u64,
+    /// Runs since that was learned.
+    runs: u32,
+}
+
 impl Arguments {
-    /// Those of a kernel's arguments whose memory it probably uses.
+    /// Those of the arguments of a kernel that begins whose memory it probably uses.
     #[inline]
     pub fn likely(&self, kernel: u64, args: &[u64]) -> Vec<u64> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let used = self.used.lock().get(&kernel).copied().unwrap_or(0);
-        args.iter()
-            .take(u64::BITS as usize)
-            .enumerate()
-            .filter(|(i, _)| used >> i & 1 == 1)
-            .map(|(_, arg)| *arg)
-            .collect()
+        let mut used = self.used.lock();
+        let Some(used) = used.get_mut(&kernel) else { return Vec::new() };
+        used.runs += 1;
+        let likely = if used.runs < RELEARN { used.arguments } else { 0 };
+        let args = args.iter().take(u64::BITS as usize).enumerate();
+        args.filter(|(i, _)| likely >> i & 1 == 1).map(|(_, arg)| *arg).collect()
     }
 
-    /// A kernel has ended; `is_used` tells of an address whether its memory was used.
-    pub fn learn(&self, kernel: u64, args: &[u64], is_used: impl Fn(u64) -> bool) {
-        let bit = |(i, arg): (usize, &u64)| u64::from(is_used(*arg)) << i;
-        let bits = args.iter().take(u64::BITS as usize).enumerate().map(bit).fold(0, |bits, bit| bits | bit);
+    /// A kernel has ended; `is_here` tells of an address whether its memory was fetched.
+    pub fn learn(&self, kernel: u64, args: &[u64], is_here: impl Fn(u64) -> bool) {
+        let bit = |(i, arg): (usize, &u64)| u64::from(is_here(*arg)) << i;
+        let here = args.iter().take(u64::BITS as usize).enumerate().map(bit).fold(0, |bits, bit| bits | bit);
         let mut used = self.used.lock();
-        if used.len() >= KERNELS_REMEMBERED && !used.contains_key(&kernel) {
-            used.pop_first();
+        match used.get_mut(&kernel).filter(|used| used.runs < RELEARN) {
+            // What was fetched before the kernel is here in any case.
+            Some(used) => used.arguments &= here,
+            None => {
+                if used.len() >= KERNELS_REMEMBERED && !used.contains_key(&kernel) {
+                    used.pop_first();
+                }
+                used.insert(kernel, Used { arguments: here, runs: 0 });
+            }
         }
-        used.insert(kernel, bits);
         self.any.store(true, Ordering::Relaxed);
     }
 }

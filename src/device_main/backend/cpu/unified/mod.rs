@@ -114,10 +114,13 @@ impl Unified {
         })
     }
 
-    /// Fetches what a kernel that begins on a slot will probably use.
+    /// Fetches what a kernel that begins on a slot will probably use, if that takes no round trip.
     #[inline]
     pub fn prefetch(&self, slot: usize, launch: &Launch<'_>) {
         let likely = self.arguments.likely(launch.kernel, launch.args);
+        if likely.is_empty() || !self.upcalls().is_some_and(|to| to.process().is_some() && to.has_merged_all()) {
+            return;
+        }
         likely.into_iter().filter(|&at| is_of_program(at)).for_each(|at| {
             // If it can't be had, the kernel faults there, and learns why.
             let _ = self.fetch(slot, launch.kernel, at, true);

@@ -78,10 +78,10 @@ impl Pages {
         }
         let early =
             if self.source.is_near() { Amount::default() } else { self.fetch_working_set(upcalls, kernel, page)? };
-        let (mut range, before) = self.read_ahead.around(page, self.source.is_near());
-        if forward && before.is_none() {
-            range = page..page + LEAST;
-        }
+        let (range, before) = match forward {
+            true => (page..page + LEAST, None),
+            false => self.read_ahead.around(page, self.source.is_near()),
+        };
         let is_written = before.as_ref().is_some_and(|before| self.is_written(&before.range));
         let is_other = before.is_some_and(|before| before.is_other);
         let mut wanted = self.mapped.gap(page, &range);

@@ -10,9 +10,26 @@ fn arguments_that_have_pointed_to_used_memory_do_so_again() {
     arguments.learn(1, &[10, 20, 30], |at| at != 20);
     assert_eq!(arguments.likely(1, &[11, 21, 31]), [11, 31]);
     assert!(arguments.likely(2, &[11, 21, 31]).is_empty(), "another kernel");
-    arguments.learn(1, &[11, 21, 31], |at| at == 21);
+    arguments.learn(1, &[11, 21, 31], |at| at != 11);
+    assert_eq!(arguments.likely(1, &[12, 22, 32]), [32], "the program has nothing at 11");
     assert!(arguments.likely(1, &[12]).is_empty());
-    assert_eq!(arguments.likely(1, &[12, 22]), [22]);
+}
+
+#[test]
+fn what_a_kernel_does_not_use_any_more_is_found_out() {
+    let arguments = Arguments::default();
+    arguments.learn(1, &[10, 20], |_| true);
+    // What was fetched before the kernel is here, whether it uses that or not.
+    let run = |here: &dyn Fn(u64) -> bool| {
+        let likely = arguments.likely(1, &[10, 20]);
+        arguments.learn(1, &[10, 20], |at| likely.contains(&at) || here(at));
+        likely.len()
+    };
+    let uses_second = |at| at == 20;
+    assert!((1..RELEARN).all(|_| run(&uses_second) == 2));
+    assert_eq!(run(&uses_second), 0, "it shows what it uses");
+    assert!((1..RELEARN).all(|_| run(&uses_second) == 1));
+    assert_eq!((run(&|_| true), run(&|_| true)), (0, 2));
 }
 
 #[test]
