@@ -194,6 +194,8 @@ impl Memory {
     pub(crate) unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
         let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             let to = (to.wrapping_add(at as usize), len as usize);
+            // It may go to the same bytes as a read of shared memory before it.
+            self.queues.engine.unshare(queue, open)?;
             self.queues.engine.read(queue, open, from.wrapping_add(at), to)
         };
         // SAFETY: the caller's promise.

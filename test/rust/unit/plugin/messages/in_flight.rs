@@ -21,6 +21,19 @@ fn nothing_is_kept_of_messages_behind_one_that_stays_open() {
     assert!(!flight.is_complete(open));
 }
 
+#[test]
+fn a_device_does_not_know_of_a_shared_read_in_an_earlier_message() {
+    let (mut flight, queue, other) = (InFlight::default(), Queue::control(0), 1);
+    let source = Source::Shared { here: std::ptr::null(), device: 0 };
+    let reads = vec![PendingRead { to: std::ptr::null_mut(), len: 0, source }];
+    let first = flight.push(queue.clone(), Awaited { reads, ..Awaited::default() }, None);
+    let second = flight.push(queue.clone(), Awaited::default(), None);
+    let message = |seq, queue| QueueMessage { id: MessageId { port: 0, seq }, queue };
+    assert!(flight.ends_elsewhere(message(first, queue.id)) && flight.ends_elsewhere(message(second, queue.id)));
+    assert!(!flight.ends_elsewhere(message(second, other)));
+    assert!(flight.answer(first).is_some() && !flight.ends_elsewhere(message(second, queue.id)));
+}
+
 proptest! {
     /// In whatever order parts end, a message is complete exactly when all of its own parts are over.
     #[test]
