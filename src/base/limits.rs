@@ -97,6 +97,8 @@ pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
 pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);
 /// Pieces of changed memory that are under way at once.
 pub const MEMORY_AHEAD: usize = limit(16, 1);
+/// Messages with changes of which a device keeps a copy until the program has merged them.
+pub const UNMERGED: usize = limit(64, 2);
 /// Kernels of which a device remembers what they have used of the program's memory.
 pub const KERNELS_REMEMBERED: usize = limit(64, 2);
 /// Most parts, and bytes, that it remembers of one.

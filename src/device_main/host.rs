@@ -90,9 +90,9 @@ impl Host {
         self.merged.store(merged, Ordering::Relaxed);
     }
 
-    /// True if the host had merged all changes when it sent its last message.
-    pub fn has_merged_all(&self) -> bool {
-        self.merged.load(Ordering::Relaxed) == self.changes.load(Ordering::Relaxed)
+    /// How many `Changed` messages the host had not merged when it sent its last message.
+    pub fn unmerged(&self) -> u32 {
+        self.changes.load(Ordering::Relaxed).wrapping_sub(self.merged.load(Ordering::Relaxed))
     }
 
     /// Returns the value, or exits: the device cannot continue without it.

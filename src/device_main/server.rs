@@ -306,8 +306,8 @@ impl<B: Execute> Upcalls for Server<B> {
         self.asker(&|| self.drive_only()).offer_changes(seq, at, new, old)
     }
 
-    fn has_merged_all(&self) -> bool {
-        self.shared.host.has_merged_all()
+    fn unmerged(&self) -> u32 {
+        self.shared.host.unmerged()
     }
 
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>)) {

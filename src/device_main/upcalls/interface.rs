@@ -24,8 +24,8 @@ pub(crate) trait Upcalls: Send + Sync {
     /// it can't. `old` is a file that has the old bytes at that offset.
     fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool>;
 
-    /// True if the program has merged all `Changed` messages that were sent, so that its process shows them.
-    fn has_merged_all(&self) -> bool;
+    /// How many of the `Changed` messages that were sent, the last ones, the program may not have merged yet.
+    fn unmerged(&self) -> u32;
 
     /// Sends a `Changed` message, which `write` completes, for the kernel of message `seq`.
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));

@@ -32,6 +32,7 @@ mod source;
 mod store;
 mod streamed;
 mod turns;
+mod unmerged;
 mod working_sets;
 
 use crate::base::lock::{Mutex, order};
@@ -118,7 +119,7 @@ impl Unified {
     #[inline]
     pub fn prefetch(&self, slot: usize, launch: &Launch<'_>) {
         let likely = self.arguments.likely(launch.kernel, launch.args);
-        if likely.is_empty() || !self.upcalls().is_some_and(|to| to.process().is_some() && to.has_merged_all()) {
+        if likely.is_empty() || self.upcalls().is_none_or(|to| to.process().is_none()) {
             return;
         }
         likely.into_iter().filter(|&at| is_of_program(at)).for_each(|at| {

@@ -13,7 +13,7 @@ use super::source::Source;
 use super::store::{LARGE, Store};
 use super::streamed::Streamed;
 use super::working_sets::WorkingSets;
-use crate::base::limits::MEMORY_PIECE_MIN;
+use crate::base::limits::{MEMORY_PIECE_MIN, UNMERGED};
 use crate::base::ranges::Ranges;
 use crate::base::{Error, Result};
 use crate::device_main::upcalls::interface::{Piece, Upcalls};
@@ -220,10 +220,11 @@ impl Pages {
     /// Sends what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
     /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
     pub fn send_changes(&mut self, upcalls: &dyn Upcalls, seq: u64, last: bool) -> Result<u64> {
-        let mut outgoing = Outgoing { upcalls, seq, pending: Vec::new(), bytes: 0 };
+        let mut outgoing = Outgoing { upcalls, seq, pending: Vec::new(), sent: Vec::new(), bytes: 0 };
         let result = self.push_changes(&mut outgoing, last);
         // After an error too: what was pushed may count as fetched by now.
         outgoing.flush();
+        outgoing.sent.into_iter().for_each(|changes| self.source.note_sent(changes));
         result.map(|()| outgoing.bytes)
     }
 
@@ -462,6 +463,8 @@ struct Outgoing<'a> {
     upcalls: &'a dyn Upcalls,
     seq: u64,
     pending: Vec<u8>,
+    /// The changes of the first messages that were sent, of one more than [`UNMERGED`] at most.
+    sent: Vec<Vec<u8>>,
     /// Of the program's memory, also what was offered instead.
     bytes: u64,
 }
@@ -512,7 +515,10 @@ impl Outgoing<'_> {
     fn flush(&mut self) {
         if !self.pending.is_empty() {
             self.upcalls.send_changes(self.seq, &mut |message| message.extend_from_slice(&self.pending));
-            self.pending.clear();
+            match self.sent.len() <= UNMERGED {
+                true => self.sent.push(mem::take(&mut self.pending)),
+                false => self.pending.clear(),
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Reads the program's memory: from its process, if that is on this node and the system allows it, or by messages.
 
 use super::page_cache::KnownParts;
+use super::unmerged::Unmerged;
 use crate::base::{Error, Result};
 use crate::device_main::upcalls::interface::{Piece, Upcalls};
 use crate::sys::{crew, process};
@@ -21,12 +22,13 @@ pub(super) struct Source {
     process: Option<i32>,
     /// The program has sent memory, so regions may use it.
     is_allowed: bool,
+    unmerged: Unmerged,
     buffer: Vec<u8>,
 }
 
 impl Source {
     pub fn new(process: Option<i32>) -> Source {
-        Source { process, is_allowed: false, buffer: vec![0; PIECE] }
+        Source { process, is_allowed: false, unmerged: Unmerged::default(), buffer: vec![0; PIECE] }
     }
 
     /// True if this process may access the program's, and so perhaps the other way round.
@@ -34,10 +36,18 @@ impl Source {
         self.process.is_some()
     }
 
-    /// The process, if reading it shows the program's memory as it is now: changes that are on their way to it have to
-    /// be asked for in their turn.
-    fn readable(&self, upcalls: &dyn Upcalls) -> Option<i32> {
-        self.process.filter(|_| self.is_allowed && upcalls.has_merged_all())
+    /// Notes the changes of a message that is sent to the program.
+    pub fn note_sent(&mut self, changes: Vec<u8>) {
+        if self.is_near() {
+            self.unmerged.add(changes);
+        }
+    }
+
+    /// The process, if reading it shows the program's memory as it is now. Else the program has to be asked, which answers
+    /// once it has merged what is on its way.
+    fn readable(&mut self, upcalls: &dyn Upcalls) -> Option<i32> {
+        let process = self.process.filter(|_| self.is_allowed)?;
+        self.unmerged.settle(upcalls.unmerged()).then_some(process)
     }
 
     /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
@@ -78,14 +88,14 @@ impl Source {
     /// one, with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the
     /// process can't be read there.
     pub fn copy(
-        &self,
+        &mut self,
         upcalls: &dyn Upcalls,
         range: Range<u64>,
         to: Option<&mut [u8]>,
         file: &Arc<File>,
     ) -> Option<u64> {
         let (process, len) = (self.readable(upcalls)?, (range.end - range.start) as usize);
-        if len < COPY_MIN {
+        if len < COPY_MIN || !self.unmerged.is_empty() {
             return None;
         }
         let to = to.map(|to| {
@@ -141,6 +151,7 @@ impl Source {
             match usize::try_from(n) {
                 Ok(n) if n >= PAGE => {
                     let whole = n / PAGE * PAGE;
+                    self.unmerged.merge(at, &mut buffer[..whole])?;
                     piece(Piece { at, same: 0, bytes: &buffer[..whole] })?;
                     at += whole as u64;
                 }

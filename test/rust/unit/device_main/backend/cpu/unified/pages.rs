@@ -133,8 +133,8 @@ impl Upcalls for Program {
         unreachable!("the program is on another node")
     }
 
-    fn has_merged_all(&self) -> bool {
-        true
+    fn unmerged(&self) -> u32 {
+        0
     }
 
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>> {
@@ -656,8 +656,8 @@ fn a_program_that_sends_other_memory_is_refused() {
         fn offer_changes(&self, _: u64, _: u64, _: &[u8], _: SharedFile) -> Result<bool> {
             unreachable!("nothing has changed")
         }
-        fn has_merged_all(&self) -> bool {
-            true
+        fn unmerged(&self) -> u32 {
+            0
         }
         fn send_changes(&self, _: u64, _: &mut dyn FnMut(&mut Vec<u8>)) {}
         fn send_range(&self, _: u64, _: u64, _: &[u8], _: &[u8]) -> Result<Vec<Range<u64>>> {
