@@ -25,10 +25,10 @@ pub(crate) fn head(place: &Range<usize>) -> Result<Option<Vec<u8>>> {
     Err(Error::from(e).context("an image can't be read (process_vm_readv); allow that call here"))
 }
 
-/// True if the image that is mapped at `place`, by its first bytes, is for that device or, with `None`, for some device.
+/// True if the image mapped at `place`, with these first bytes, is for that device or, with `None`, for any device.
 pub(crate) fn is_for(place: &Range<usize>, head: &[u8], device: Option<usize>) -> bool {
     let accelerators = lifecycle::accelerators();
-    // All other devices of a job have the program's ELF machine.
+    // Without accelerators, all devices have the program's ELF machine.
     let checked = match &accelerators {
         Some(all) => check_any(device.and_then(|device| all.get(device..=device)).unwrap_or(all), place, head),
         None => elf::check(head, elf::MACHINE),
@@ -47,7 +47,7 @@ pub(crate) fn is_for(place: &Range<usize>, head: &[u8], device: Option<usize>) -
     false
 }
 
-/// What the image at these addresses, which begins like this, is built for.
+/// The target of the image at these addresses, with these first bytes.
 fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
     if !target::is_bitcode(head) {
         return Target::of_image(head);
@@ -59,8 +59,8 @@ fn target_of(place: &Range<usize>, head: &[u8]) -> Result<Target> {
     Target::of_image(&bytes)
 }
 
-/// Fails unless some of these targets executes the image that is mapped at `place`, by its first bytes. If none of the images
-/// in its file is for them, they get it all the same, and then say why they refuse it.
+/// Fails unless one of these targets executes the image mapped at `place`, with these first bytes. If no image in the
+/// same file is for them, succeeds all the same: the devices then report why they refuse it.
 fn check_any(targets: &[Target], place: &Range<usize>, head: &[u8]) -> Result<()> {
     let image = target_of(place, head).inspect_err(|e| {
         static ONCE: Once = Once::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The plugin of this process, from the first call to the last.
 //!
-//! It starts with the first query for devices or, with spawned devices, with the first use of one.
+//! It starts at the first query for devices or, with spawned devices, at the first use of one.
 //! It can be used until the process forks (in the child), the program ends MPI, or process exit no
 //! longer needs it.
 //!
@@ -9,7 +9,7 @@
 //! kernel, and before the destructors of MPI's own libraries. The loader runs the destructors, the
 //! program's first, from an exit handler that it registers before `main`. LLVM 16 starts its
 //! plugins before that: an exit handler registered then runs too late to recognize an
-//! `unregister_lib` as part of process exit. Hence the plugin registers one on several occasions,
+//! `unregister_lib` as part of process exit. Hence the plugin registers a handler on several occasions,
 //! one of which is late enough.
 
 use super::Plugin;
@@ -38,15 +38,15 @@ const INTERRUPTED_REST: Duration = Duration::from_secs(2);
 static CHOICE: OnceLock<Choice> = OnceLock::new();
 /// The plugin with the devices of [`Choice::OnUse`].
 static SPAWNED: OnceLock<Plugin> = OnceLock::new();
-/// Held while they start: the end of the process waits for that, and then ends them.
+/// Held while spawned devices start: process exit waits for their start, and then ends them.
 static STARTING: Mutex<()> = Mutex::new(());
 /// Programs and libraries with images that are registered now.
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 /// A device was asked for memory, or to load an image.
 static USED: AtomicBool = AtomicBool::new(false);
-/// A handler of [`notice_exit`] was registered late enough.
+/// An exit handler of [`notice_exit`] was registered late enough.
 static EXIT_IS_NOTICED: AtomicBool = AtomicBool::new(false);
-/// The plugin has to unload the images at the end, see [`unload_at_end`].
+/// The plugin must unload the images at the end, see [`unload_at_end`].
 static LEAVES_IMAGES: AtomicBool = AtomicBool::new(false);
 /// The plugin while its devices can be used, for the fast path of every call.
 static CURRENT: AtomicPtr<Plugin> = AtomicPtr::new(ptr::null_mut());
@@ -62,12 +62,12 @@ const MPI_ENDED: u8 = 2;
 struct Registered {
     /// Address of its descriptor.
     desc: usize,
-    /// It may use devices until it is unregistered: it has destructor kernels, or it appeared before
-    /// any device was used, as a part of the program, whose destructors may have regions.
+    /// It may use devices until it is unregistered: it has destructor kernels, or it was registered before any
+    /// device was used, so that it is a part of the program, whose destructors may have regions.
     needs_devices: bool,
 }
 
-/// What serves this process; the first call decides.
+/// Which devices serve this process; the first call decides.
 pub(crate) fn choice() -> &'static Choice {
     CHOICE.get_or_init(|| {
         // Reporting no devices instead would mean that the program does not want any.
@@ -96,7 +96,7 @@ pub(crate) fn plugin() -> Result<&'static Plugin> {
     }
 }
 
-/// The slow path of [`fn@plugin`]: it has not started yet, is closed, or the process ends.
+/// The slow path of [`fn@plugin`]: the plugin has not started yet, is closed, or the process ends.
 #[cold]
 #[inline(never)]
 fn first_use() -> Result<&'static Plugin> {
@@ -104,20 +104,20 @@ fn first_use() -> Result<&'static Plugin> {
     let plugin: &Plugin = match choice() {
         Choice::Ready(plugin) => plugin,
         Choice::OnUse(devices, settings) => spawned(*devices, settings),
-        // Of several threads one reports it.
+        // Only one of several threads reports it.
         Choice::Refused(_, why) => SPAWNED.get_or_init(|| refuse(why)),
         Choice::Stock => return Err(Error::new("this process has no MPI devices")),
     };
     if !ending::has_begun() {
         CURRENT.store(ptr::from_ref(plugin).cast_mut(), Ordering::SeqCst);
     }
-    // Whatever takes the plugin away from `CURRENT` says so before.
+    // Whoever clears `CURRENT` first sets one of these.
     if ending::has_begun() || is_closed() {
         CURRENT.store(ptr::null_mut(), Ordering::SeqCst);
         ending::hold();
         check_open()?;
         if ending::is_over() {
-            // A thread that has locks: what it would send now, devices that shut down might never answer.
+            // `hold` let this thread pass because it has locks. Devices that shut down might never answer it.
             return Err(Error::Closed);
         }
     }
@@ -132,7 +132,7 @@ fn check_open() -> Result<()> {
     }
 }
 
-/// The plugin with the devices of [`Choice::OnUse`]; starts them, unless the process has ended without.
+/// The plugin with the devices of [`Choice::OnUse`]; starts them, unless process exit has ended without them.
 fn spawned(devices: usize, settings: &Settings) -> &'static Plugin {
     loop {
         ending::hold();
@@ -167,12 +167,12 @@ extern "C" fn on_mpi_end() {
     });
 }
 
-/// Ends the process if it has come to use the MPI that it shares with its devices.
+/// Ends the process if [`start::check_libraries`] fails.
 pub(crate) fn check_libraries() {
     start::check_libraries().unwrap_or_else(|e| give_up(e));
 }
 
-/// What the devices execute, if some of them are accelerators; empty if that is not known yet.
+/// The devices' targets, if some devices are accelerators; empty if the targets are not known yet.
 pub(crate) fn accelerators() -> Option<Vec<Target>> {
     match (choice(), started()) {
         (_, Some(plugin)) if plugin.devices.iter().any(Device::is_accelerator) => {
@@ -192,7 +192,7 @@ pub(crate) fn started() -> Option<&'static Plugin> {
     }
 }
 
-/// Registers a program or library with images, by the address of its descriptor.
+/// Registers a program or library with images by the address of its descriptor.
 pub(crate) fn register(desc: usize, has_destructors: bool) {
     let is_early = !USED.load(Ordering::SeqCst);
     REGISTERED.lock().push(Registered { desc, needs_devices: has_destructors || is_early });
@@ -201,8 +201,8 @@ pub(crate) fn register(desc: usize, has_destructors: bool) {
     }
 }
 
-/// Unregisters a program or library with images. Returns the plugin if the caller has to unload the
-/// images; otherwise the devices end with the process, or now if nobody needs them any more.
+/// Unregisters a program or library with images. Returns the plugin if the caller must unload the images;
+/// otherwise the devices end with the process, or now if nobody needs them any more.
 pub(crate) fn unregister(desc: usize) -> Option<&'static Plugin> {
     REGISTERED.lock().retain(|r| r.desc != desc);
     if ending::is_exiting() || is_closed() {
@@ -223,8 +223,8 @@ pub(crate) fn note_use() {
     }
 }
 
-/// Notes that an image was shown to the plugin: LLVM 18 gives no other sign of a new program, which
-/// may not use any device.
+/// Notes that the plugin was shown an image: LLVM 18 gives no other sign of a new program, which may not
+/// use any device.
 pub(crate) fn note_image() {
     if !USED.load(Ordering::Relaxed) {
         notice_exit(Handler::Last);
@@ -246,18 +246,17 @@ pub(crate) fn is_closed() -> bool {
     CLOSED.load(Ordering::SeqCst) != OPEN
 }
 
-/// The plugin, if there are devices that can be used.
+/// The plugin, if its devices were started and can still be used.
 pub(crate) fn usable() -> Option<&'static Plugin> {
     started().filter(|_| !is_closed())
 }
 
-/// Ends the process: the user requested MPI devices, and without them the program must not
-/// continue as if it had them.
+/// Ends the process: the user requested MPI devices, and the program must not continue without them.
 pub(crate) fn give_up(e: Error) -> ! {
     give_up_with(e, pmi::fail_everywhere)
 }
 
-/// The same; `fail` ends the job where the exit of a process does not.
+/// Ends the process; `fail` ends the job where the exit of a process does not.
 fn give_up_with(e: Error, fail: fn()) -> ! {
     if let Error::Text(text) = e {
         log::error(text);
@@ -268,7 +267,7 @@ fn give_up_with(e: Error, fail: fn()) -> ! {
     end(1)
 }
 
-/// Ends the process, whose slot of the job another one has claimed: the job and its launcher are that one's.
+/// Ends the process because another process has claimed its slot of the job: job and launcher belong to that one.
 fn refuse(why: &Error) -> ! {
     log::error(why);
     flush_streams();
@@ -276,7 +275,7 @@ fn refuse(why: &Error) -> ! {
 }
 
 /// Ends the devices and MPI, if nobody needs them any more. Waits for devices that are being started; if there are
-/// none, none start from here on.
+/// none, prevents any later start.
 fn finish_if_unused() {
     if is_closed() || REGISTERED.lock().iter().any(|r| r.needs_devices) {
         return;
@@ -292,7 +291,7 @@ fn finish_if_unused() {
     }
 }
 
-/// [`finish_if_unused`] if this thread is inside another call, because a signal handler has called
+/// [`finish_if_unused`] for a thread that is inside another call, because a signal handler called
 /// `exit`. The thread's locks stay locked, hence this function takes none.
 pub(crate) fn finish_inside() {
     let Some(plugin) = usable().filter(|plugin| !plugin.finished.swap(true, Ordering::SeqCst)) else { return };
@@ -311,7 +310,7 @@ fn hold_others() {
 }
 
 extern "C" fn on_fork() {
-    // While they start, another thread of the parent has locked them.
+    // While devices start, a thread of the parent holds `STARTING`.
     if started().is_some() || STARTING.try_lock().is_none() {
         close(FORKED);
     }
@@ -322,9 +321,9 @@ extern "C" fn on_fork() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Handler {
-    /// Nothing: it runs before the program's own handlers.
+    /// Nothing: it runs before the program's own exit handlers.
     Status,
-    /// It was registered before the program's own handlers, so it runs after them.
+    /// Holds other threads; registered before the program's own exit handlers, it runs after them.
     First,
     Last,
 }
@@ -344,9 +343,9 @@ fn notice_exit(handler: Handler) {
 
 /// Notices the main thread's call of `exit` before any exit handler runs.
 ///
-/// This is for a library of LLVM 19 and later whose constructor started the plugin, before the
-/// loader registered its own exit handler. If no device was ever used, such a library unregisters
-/// its images before the handler of [`notice_exit`] runs.
+/// A library of LLVM 19 or later may start the plugin in its constructor, before the loader registers its
+/// own exit handler. If no device was ever used, the library unregisters its images before the handler of
+/// [`notice_exit`] runs.
 fn notice_exit_of_main_thread() {
     late_aborts::prepare();
     unsafe extern "C" {
@@ -359,7 +358,7 @@ fn notice_exit_of_main_thread() {
     }
     extern "C" fn note(_: *mut c_void) {
         ending::note_exit();
-        // Otherwise the program has no image and has used no device (LLVM 18).
+        // If not, the program has no image and has used no device (LLVM 18).
         let is_noticed = EXIT_IS_NOTICED.load(Ordering::Relaxed);
         notice_exit(if is_noticed { Handler::Status } else { Handler::Last });
     }
@@ -383,7 +382,7 @@ extern "C" fn on_exit(status: c_int, handler: *mut c_void) {
             end_after(INTERRUPTED_REST, status);
         }
         if ending::has_locks() {
-            // libomptarget would wait for this thread for ever.
+            // libomptarget would wait for this thread forever.
             finish_inside();
             flush_and_wait();
             end(status);

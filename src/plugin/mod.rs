@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The host side: the devices of this program, and what belongs to none of them alone.
+//! The host side: the devices of this program, and the state that they share.
 //!
 //! Each module uses only modules below it, and each folder lists its files from top to bottom:
 //!
@@ -8,14 +8,14 @@
 //! | `image_compatibility` | which images of the program this process's devices can execute |
 //! | `lifecycle` | the plugin of this process, from the first call to the last |
 //! | `start` | decides whether this process offloads over MPI, and starts the plugin |
-//! | `Plugin` | in this file: what concerns several devices |
+//! | `Plugin` | in this file: operations on several devices |
 //! | `shutdown` | ends the use of the devices |
 //! | `trace` | statistics and traces |
 //! | `devices` | devices as libomptarget knows them: queues, memory, images |
 //! | `progress` | sends, receives and waits |
-//! | `unified` | regions that use the program's memory by its addresses |
-//! | `messages` | queues, the messages that they send, and what is known of each device |
-//! | `addresses` | who has which addresses |
+//! | `unified` | regions that use the program's memory at the program's addresses |
+//! | `messages` | queues, the messages that they send, and the state of each device |
+//! | `addresses` | the addresses of the program and of each device |
 //! | `program` | the program's process: calls from it, what it prints, its end |
 
 pub(crate) mod addresses;
@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace::Trace;
 
-/// How long the devices may take to end.
+/// How long the devices may take to shut down.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Plugin {
@@ -54,7 +54,7 @@ pub(crate) struct Plugin {
     /// The devices in the order of their numbers.
     pub(crate) devices: Vec<Device>,
     distribution: Distribution,
-    /// Until the end, if anything is traced.
+    /// Present until the end if anything is traced.
     trace: Mutex<Option<Trace>, { order::TRACE }>,
     finished: AtomicBool,
 }
@@ -131,7 +131,7 @@ impl Plugin {
 
     #[inline]
     fn is_host_memory(&self, at: u64, len: u64) -> bool {
-        // Most programs allocate none.
+        // Most programs allocate no host memory.
         unified::is_required() && self.host_memory().around(at, len).is_some()
     }
 
@@ -146,8 +146,8 @@ impl Plugin {
         Ok(())
     }
 
-    /// Copies between devices as a part of a queue of the source, or between what was allocated for them of the program's
-    /// memory. See [`Memory::exchange`](devices::memory::Memory::exchange).
+    /// Copies between devices as a part of a queue of the source, or between allocations of host memory. See
+    /// [`Memory::exchange`](devices::memory::Memory::exchange).
     pub(crate) fn exchange(
         &self,
         from: (&Device, u64),
@@ -156,7 +156,7 @@ impl Plugin {
         queue: &Arc<Queue>,
     ) -> Result<bool> {
         if self.is_host_memory(from.1, len) && self.is_host_memory(to.1, len) {
-            // SAFETY: both are allocated. That the program does not free them meanwhile is its part.
+            // SAFETY: both are allocated, and the program must not free them meanwhile.
             return unsafe { self.copy_here(queue, to.1 as *mut u8, from.1 as *const u8, len) }.map(|()| true);
         }
         from.0.memory.exchange(queue, from.1, &to.0.memory, to.1, len)
@@ -194,7 +194,7 @@ impl Plugin {
             false => Some(elf::Image::parse(file, device.hello.processor.machine)?),
         };
         let ComingImage { id, message, parcel } = self.send_image(device, file)?;
-        // LLVM 22 says nothing of the entries, and an accelerator loads an image with all of them.
+        // LLVM 22 passes no entries, and an accelerator loads an image with all of them.
         let found: Vec<Entry>;
         let entries = match device.is_accelerator() && entries.is_empty() {
             true => {
@@ -207,7 +207,7 @@ impl Plugin {
         if let Some((parcel, queue)) = parcel
             && let Err(e) = self.engine.wait(&queue)
         {
-            // MPI may still read it.
+            // MPI may still read the parcel.
             std::mem::forget(parcel);
             return Err(e);
         }
@@ -231,7 +231,7 @@ impl Plugin {
         }
         let unloaded = device.images.unload(id, received);
         if unloaded.is_err() && ending::is_ending_thread() {
-            // Nobody looks at the result of a call that the program's end makes, and libomptarget 22 makes no more.
+            // Nobody looks at the result of a call that process exit makes, and libomptarget 22 makes no further calls.
             if let Err(Error::Text(text)) = &unloaded {
                 log::error(text);
             }
@@ -241,7 +241,7 @@ impl Plugin {
         unloaded
     }
 
-    /// Unloads all images of a device, the last one first.
+    /// Unloads all images of a device, the most recent first.
     pub(crate) fn unload_all(&self, device: &Device) -> Result<()> {
         device.images.numbers().into_iter().map(|id| self.unload(device, id)).fold(Ok(()), Result::and)
     }
@@ -261,7 +261,7 @@ impl Plugin {
         ending::devices_are_ending();
         shutdown::settle(&self.engine);
         let trace = self.trace.lock().take();
-        // First: the trace names kernels, and devices that are left do not answer.
+        // Before all else: the trace names kernels, and abandoned devices do not answer.
         if let Some(trace) = trace {
             trace.end(&self.devices);
         }

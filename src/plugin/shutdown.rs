@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 /// How long a process that leaves its devices still receives their output.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(20);
-/// How long data may take to move once all devices have ended: they take and send no more than they had begun.
+/// How long data may still move once all devices have ended: they finish only transfers that they had begun.
 const DATA_PATIENCE: Duration = Duration::from_secs(2);
 /// How long another thread may hold the link's lock while the process ends.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// True if the process should end without waiting for devices and MPI: other threads may continue,
-/// and libomptarget aborts when one starts a region from here on. The launcher then ends the job
+/// and libomptarget aborts when one of them starts a region from here on. The launcher then ends the job
 /// with the program's status; not all launchers do so if the status is 0.
 pub(crate) fn may_leave(connection: &Connection) -> bool {
     if !connection.ports.are_whole_job() || !ending::has_begun() || !ending::has_other_users() {
@@ -32,7 +32,7 @@ pub(crate) fn may_leave(connection: &Connection) -> bool {
     ending::status() != Some(0) || ((ending::holds() || connection.ports.is_busy()) && pmi::leaves_with_success())
 }
 
-/// Waits for what the program did not wait for. If that fails, nobody else reports it.
+/// Waits for the unawaited messages. Reports their failures, because nobody else does.
 pub(crate) fn settle(engine: &Engine) {
     let settled = engine.settle_unawaited(LINK_PATIENCE);
     check(engine);
@@ -42,7 +42,7 @@ pub(crate) fn settle(engine: &Engine) {
     }
 }
 
-/// Ends the job if something failed, and no call of the program.
+/// Ends the job if an unawaited message failed and no call of the program has failed since.
 pub(crate) fn check(engine: &Engine) {
     let connection = &engine.connection;
     if connection.ports.iter().any(Port::has_failed_unseen) {
@@ -54,7 +54,7 @@ pub(crate) fn check(engine: &Engine) {
 /// Leaves the devices, which exit when this process does.
 pub(crate) fn leave(engine: &Engine) {
     engine.connection.begin_end();
-    // Output that has arrived already.
+    // Write the output that has already arrived.
     let since = Instant::now();
     let is_more = || match engine.poll() {
         Ok(Progress::Elsewhere) => {
@@ -68,9 +68,9 @@ pub(crate) fn leave(engine: &Engine) {
     leave_job();
 }
 
-/// Leaves the devices while this thread, or one that does not return, may hold any lock. The
-/// process is about to exit without `MPI_Finalize`. Open MPI's launcher reports that as a failure, but
-/// not an abort with status 0.
+/// Leaves the devices while this thread, or one that does not return, may hold any lock. The process is
+/// about to exit without `MPI_Finalize`. Open MPI's launcher reports that as a failure, but not an abort
+/// with status 0.
 pub(crate) fn leave_job() {
     if aborts_with_success() {
         flush_streams();
@@ -84,7 +84,7 @@ fn aborts_with_success() -> bool {
     ending::status() == Some(0) && matches!(launcher(), Some((Launcher::OpenMpi, _)))
 }
 
-/// Shuts down all devices, which have these control queues, then MPI. Ends the job if nothing arrives for `patience`.
+/// Shuts down all devices through their control queues, then MPI. Ends the job if nothing arrives for `patience`.
 pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Duration) {
     let connection = &engine.connection;
     connection.begin_end();
@@ -101,14 +101,14 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
             && since.elapsed() > DATA_PATIENCE
             && (have_ended() || ending::has_begun() && ending::has_other_users())
         {
-            // Another thread copies data behind a kernel that runs, which does not begin any more, or has the first device
-            // send an image on to one that has ended.
+            // Another thread's copy waits for a kernel and now never begins, or an image is to pass through the first
+            // device to one that has ended.
             connection.leave(LINK_PATIENCE);
             (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
             return leave_job();
         }
         if since.elapsed() > patience / 2 && !std::mem::replace(&mut has_asked, true) {
-            // A worker that repeats the work of a lost one is shut down behind that, and answers meanwhile.
+            // A worker that repeats the work of a lost one shuts down only after that work, and answers meanwhile.
             let awaited = queues.iter().filter(|q| !q.pending.is_idle());
             awaited.for_each(|q| connection.ask_for_answer(q.port()));
         }
@@ -129,7 +129,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
         }
         match polled {
             Ok(Progress::Made) => {
-                // Read the clock after writing the output that arrived, which may take for ever.
+                // Read the clock after writing the output that arrived, which may take forever.
                 (since, has_asked) = (Instant::now(), false);
                 backoff.reset();
             }
@@ -146,8 +146,8 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
         }
     }
     (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
-    // MPI waits for every rank, even one that is dead, and for other programs of the job as long as they
-    // run, but only time can be lost.
+    // MPI waits for every rank, even a dead one, and for other programs of the job as long as they run. By now
+    // the program's results are complete, so ending the job loses nothing.
     let late = move || {
         log::error(format_args!(
             "MPI has not ended within {} s: a device is stopped, dead or cut off; ending the job",

@@ -42,12 +42,12 @@ use std::sync::{Arc, OnceLock};
 /// The device executable.
 const DEVICE: &str = "llvm-offload-mpi-device";
 
-/// The libraries that a program had when it took its devices, if none of them uses MPI and nobody says whether the program
-/// does, although these devices share its `MPI_COMM_WORLD`.
+/// The program's libraries when it started its devices, kept if the devices share its `MPI_COMM_WORLD` and no setting
+/// says whether the program uses MPI. None of these libraries but MPI's own uses MPI.
 static WITHOUT_MPI: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
 
-/// Why the program counts as one that uses MPI itself, if it does: the user says so, or it is linked with MPI, or one of its
-/// libraries is, this plugin and MPI's own aside.
+/// Why the program counts as one that uses MPI itself, if it does: a setting says so, or it is linked with MPI, or one
+/// of its libraries is, except this plugin and MPI's own.
 fn own_mpi(settings: &Settings) -> Option<String> {
     match settings.program_mpi {
         Some(true) => Some("OMPTARGET_MPI_PROGRAM_MPI=yes".into()),
@@ -61,7 +61,7 @@ fn uses_mpi(path: &Path) -> bool {
     elf::map(path).is_ok_and(|file| elf::uses_mpi(&file))
 }
 
-/// Names a library that is linked with MPI, if there is one that is not known already.
+/// Names a library outside of `known` that is linked with MPI, if there is one.
 fn library_with_mpi(known: &BTreeMap<String, PathBuf>) -> Option<String> {
     const EXEMPT: [&str; 5] = ["libomptarget.rtl.", "libmpi", "libopen-", "libompitrace", "mca_"];
     let is_exempt = |name: &str| EXEMPT.iter().any(|prefix| name.starts_with(prefix));
@@ -70,9 +70,11 @@ fn library_with_mpi(known: &BTreeMap<String, PathBuf>) -> Option<String> {
     found.map(|(_, path)| format!("its library {} is linked with MPI", path.display()))
 }
 
-/// Fails if the program has loaded a library since that uses MPI: it would find MPI started, and devices among its ranks.
+/// Fails if the program has since loaded a library that uses MPI: the library would find MPI started, and devices among
+/// its ranks.
 pub(crate) fn check_libraries() -> Result<()> {
-    /// The number of loads at the last check: LLVM 15 to 18 show each image again at every registration.
+    /// The number of loads at the last check. LLVM 15 to 18 show each image again at every registration, so checks are
+    /// frequent.
     static CHECKED: AtomicU64 = AtomicU64::new(0);
     let loads = libraries::loads();
     if CHECKED.load(Ordering::Relaxed) == loads {
@@ -83,7 +85,7 @@ pub(crate) fn check_libraries() -> Result<()> {
     Ok(())
 }
 
-/// What is wrong where a program that uses MPI has devices in its `MPI_COMM_WORLD`.
+/// The error for a program that uses MPI and has devices in its `MPI_COMM_WORLD`.
 fn shared_world(why: &str) -> Error {
     Error::new(format!(
         "the program uses MPI itself ({why}), but the devices of this job are ranks of its MPI_COMM_WORLD. If it calls \
@@ -94,10 +96,10 @@ fn shared_world(why: &str) -> Error {
 /// How to start a program that calls MPI.
 const SPAWNING: &str = "llvm-offload-mpirun --program-mpi yes; by hand OMPTARGET_MPI_PROGRAM_MPI=yes \
      OMPTARGET_MPI_DEVICES=N, without llvm-offload-mpi-device";
-/// How to start a program that does not, although it is linked with MPI.
+/// How to start a program that is linked with MPI but does not call it.
 const NO_MPI: &str = "llvm-offload-mpirun --program-mpi no; by hand OMPTARGET_MPI_PROGRAM_MPI=no";
 
-/// What is wrong if the program ends MPI where the devices don't. MPI would wait for them.
+/// The error if the program ends MPI but the devices don't, for which MPI would wait.
 pub(crate) fn early_end() -> Error {
     Error::new(format!(
         "the program calls MPI_Finalize, but MPI has been started for its devices, as for a program that does not use MPI \
@@ -105,7 +107,7 @@ pub(crate) fn early_end() -> Error {
     ))
 }
 
-/// The reason why the stock plugin has to serve this process, if any.
+/// The reason why the stock plugin must serve this process, if any.
 fn reason_not_to_start(uses_mpi: bool) -> Option<&'static str> {
     let Some((_, size)) = launcher() else { return Some("") };
     if size == Some(1) {
@@ -124,12 +126,13 @@ pub(crate) enum Choice {
     Ready(Box<Plugin>),
     /// This number of devices, which [`spawn`] starts when the first is used.
     OnUse(usize, Box<Settings>),
-    /// No devices, but as many are reported as another process of this slot of the job has or had, since libomptarget
-    /// would run the regions in this process if there were none. The first use of one ends the process for this reason.
+    /// No devices, but the plugin reports as many as another process of this slot of the job has or had: if it reported
+    /// none, libomptarget would run the regions in this process. The first use of a device ends the process with this
+    /// error.
     Refused(usize, Error),
 }
 
-/// Checks how this process was started, and connects to the devices of its job, if there are any.
+/// Checks how this process was started, and connects to the devices of its job, if any.
 pub(crate) fn choose() -> Result<Choice> {
     let mandatory = std::env::var("OMP_TARGET_OFFLOAD").is_ok_and(|v| v.eq_ignore_ascii_case("mandatory"));
     let no_devices = |why: &str, uses_mpi: bool| {
@@ -206,24 +209,24 @@ pub(crate) fn choose() -> Result<Choice> {
     }
     let plugin = with(job, &settings)?;
     if settings.program_mpi.is_none() {
-        // Those of MPI itself are among them.
+        // Includes MPI's own libraries.
         WITHOUT_MPI.get_or_init(libraries::loaded_libraries);
     }
     Ok(Choice::Ready(Box::new(plugin)))
 }
 
-/// This process can't start MPI.
+/// The choice of a process that can't start MPI.
 fn refused(settings: &Settings, why: Error) -> Choice {
     debug!("no MPI devices: {why}");
     Choice::Refused(slot::devices(settings), why)
 }
 
-/// Claims the slot of the job in which this process is about to start MPI, if it does that: the program may have done it.
+/// Claims this process's slot of the job if the plugin is about to start MPI there, unless the program does or did.
 pub(crate) fn claim_slot(settings: &Settings) -> Result<()> {
     if mpi::phase() == Phase::Before && own_mpi(settings).is_none() { slot::claim() } else { Ok(()) }
 }
 
-/// Spawns the devices of this process with the settings of its start.
+/// Spawns the devices of this process with the settings from its start.
 pub(crate) fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
     let (own_mpi, phase) = (own_mpi(settings), mpi::phase());
     match own_mpi {
@@ -249,7 +252,7 @@ pub(crate) fn spawn(devices: usize, settings: &Settings) -> Result<Plugin> {
 
 /// The device executable of this build: beside the plugin, or in its install prefix.
 fn device_executable() -> Result<PathBuf> {
-    // The plugin's own file; unlike the loader's name of it, this is no symbolic link.
+    // The plugin's own file; unlike the loader's name for it, this is no symbolic link.
     let plugin = Mappings::now().file_at(device_executable as *const () as usize);
     let plugin = plugin.ok_or_else(|| Error::new("the plugin's own file can't be found in /proc/thread-self/maps"))?;
     let folders = plugin.ancestors().skip(1).take(4);
@@ -333,8 +336,8 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
     Ok(Plugin::new(engine.clone(), addresses.clone(), devices, trace))
 }
 
-/// Reserves where devices have their own memory, and files that they share with others, as far as the program has nothing
-/// there. `None` if that is not possible.
+/// Reserves the addresses of the devices' own memory, and of files that devices share with others, where the program
+/// has nothing mapped. `None` if that is not possible.
 fn reserve_window(devices: &[Hello]) -> Option<Vec<Reservation>> {
     if Mappings::now().private().free_in(layout::WINDOW) != [layout::WINDOW] {
         return None;
@@ -348,8 +351,9 @@ fn reserve_window(devices: &[Hello]) -> Option<Vec<Reservation>> {
     Some(reserved)
 }
 
-/// True if the user wants that nobody waits for kernels that return nothing, and this can be: programs of the Offload API
-/// order their own work by what they wait for, and an accelerator's kernels are always waited for.
+/// True if the user requests that nobody wait for kernels that return nothing, and this is possible. It is not for
+/// programs that use the Offload API, which order their own work by waits, and not for accelerators, whose kernels are
+/// always awaited.
 fn leaves_kernels(settings: &Settings, devices: &[Hello]) -> bool {
     let has_accelerators = || devices.iter().any(|h| h.backend == Backend::Offload);
     let ineffective = match settings.asynchronous {
@@ -370,7 +374,7 @@ fn capacity(settings: &Settings, hellos: &[Hello], rank: usize) -> u64 {
     (bytes & !0xfff).max(1 << 20)
 }
 
-/// The libraries that images need on any device: their names and paths here.
+/// The names and paths in this process of the libraries that images need on any device.
 fn runtime_libraries() -> Vec<u8> {
     let needed = |name: &str| name.starts_with("libomp.so") || name.starts_with("libomptarget.so");
     let mut libraries = libraries::library_list(needed);
@@ -378,17 +382,17 @@ fn runtime_libraries() -> Vec<u8> {
     libraries
 }
 
-/// The devices' arenas as they begin, by device.
+/// The initial arenas, by device.
 struct Arenas {
     addresses: AddressMap,
     /// The queues for commands that concern a whole device.
     controls: Vec<Arc<Queue>>,
-    /// What a device on this node shares of its arena.
+    /// The part of its arena that a device on this node shares.
     shared: Vec<Option<SharedPart>>,
 }
 
-/// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The same message
-/// lists libraries that the devices can load before the first image arrives.
+/// Finds addresses for all arenas that are free in every process; accelerators do not map theirs. The message to each
+/// device also lists libraries that it can load before the first image arrives.
 fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries: &[u8]) -> Result<Arenas> {
     let stride = capacities.iter().copied().max().unwrap_or(0).next_multiple_of(1 << 30);
     let [input, output, errors] = node::streams();
@@ -402,7 +406,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         let can_share = |n: &usize| engine.can_share_memory(*n, &devices[*n]);
         let offers: Vec<Option<Offer>> =
             (0..devices.len()).map(|n| Some(n).filter(can_share).and_then(offer)).collect();
-        // Never freed: if a wait fails, an answer may still be written to it.
+        // Leaked: if a wait fails, an answer may still be written there.
         let beginnings = Box::leak(vec![[0; 8]; devices.len()].into_boxed_slice());
         for (n, queue) in controls.iter().enumerate().filter(|(n, _)| devices[*n].backend == Backend::Cpu) {
             let (at, len) = (addresses.arena(n), capacities[n]);
@@ -432,8 +436,8 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         .context("no addresses for the devices' memory could be found (ulimit -v and OMPTARGET_MPI_MEMORY limit them)"))
 }
 
-/// Has the accelerators allocate their arenas, one after the other: each must avoid the addresses of all others, and the
-/// program's. They then know what they execute.
+/// Makes the accelerators allocate their arenas, one after the other: each must avoid the addresses of all others and
+/// of the program. The answers also tell what the accelerators execute.
 fn obtain_arenas(
     engine: &Arc<Engine>,
     addresses: &mut AddressMap,
@@ -446,8 +450,8 @@ fn obtain_arenas(
     if !is_accelerator.contains(&true) {
         return Ok(());
     }
-    // A driver whose addresses are those of its process would have the arena where this process has its libraries. What a
-    // driver has mapped here is shared, and the device's own driver needs the same addresses.
+    // A driver with its process's address space might place the arena where this process has its libraries. Only
+    // private mappings: those of a driver here are shared, and the device's own driver needs the same addresses.
     let mut taken = Mappings::now().private().accessible();
     taken.extend(addresses.window().chain([addresses.arenas()]));
     for n in (0..arenas.len()).filter(|&n| is_accelerator[n]) {
@@ -456,7 +460,7 @@ fn obtain_arenas(
         let queue = queues.queue();
         let mut tries = 1..TRIES;
         arenas[n] = loop {
-            // The last ones if a message does not hold all: the program checks what it gets.
+            // If a message does not hold all ranges, the last ones: the program checks the result.
             let from = taken.len().saturating_sub(MESSAGE_MAX / 4 / size_of::<Range<u64>>());
             let (encoded, mut answer) = (Ranges::encode(&taken[from..]), [0; Obtained::LEN]);
             let command = Command::Obtain { len, exact, libraries: Bytes(libraries), taken: Ranges::of(&encoded) };

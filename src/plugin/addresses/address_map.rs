@@ -11,9 +11,9 @@ use crate::sys::process::Mappings;
 use crate::wire::MESSAGE_MAX;
 use std::ops::Range;
 
-/// The first address that is tried for arenas: far from what programs and loaders use by themselves.
+/// The first address tried for arenas: far from those that programs and loaders use.
 pub(crate) const ARENAS: u64 = 0x1000_0000_0000;
-/// Distance of the next try.
+/// The distance between two tries.
 pub(crate) const ARENAS_STEP: u64 = 0x0800_0000_0000;
 pub(crate) const ARENAS_TRIES: u64 = 8;
 
@@ -51,7 +51,7 @@ pub(crate) struct AddressMap {
     /// Images, and arenas whose addresses an accelerator chose.
     images: RwLock<Vec<(Range<u64>, usize)>>,
     reserved: Vec<Reservation>,
-    /// Where devices have their own memory, if that is reserved.
+    /// Addresses reserved for the devices' own memory.
     window: Vec<Reservation>,
 }
 
@@ -68,7 +68,7 @@ impl AddressMap {
         self.window = window;
     }
 
-    /// What is reserved of the addresses of the devices' own memory.
+    /// The reserved addresses of the devices' own memory.
     pub(crate) fn window(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.window.iter().map(|window| window.at..window.at + window.len)
     }
@@ -113,8 +113,8 @@ impl AddressMap {
         self.images.read().iter().find(|(range, _)| range.contains(&address)).map(|&(_, device)| device)
     }
 
-    /// What this process has, and other devices at addresses that this process did not choose, as far as it fits into a
-    /// message.
+    /// The addresses that this process has mapped, and those of other devices that this process did not choose. At most
+    /// as many as fit into a message.
     pub(crate) fn of_others(&self, device: usize) -> Vec<Range<u64>> {
         const MOST: usize = MESSAGE_MAX / 2 / size_of::<Range<u64>>();
         let images = self.images.read();

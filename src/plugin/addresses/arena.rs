@@ -23,18 +23,18 @@ const QUICK_LINES: usize = 64;
 const QUICK_BLOCKS: usize = 16;
 /// An address this far from a block is not reported as near it.
 const NEAR: u64 = 1 << 20;
-/// Freed bytes that the device keeps for reuse before it returns memory to its system.
+/// Freed bytes that the device keeps for reuse. Once there are more, it returns all of them to its system.
 const KEEP: u64 = 64 << 20;
 
 /// The memory of one device, as the host side sees it.
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) used: u64,
-    /// The most bytes that were allocated at a time.
+    /// The maximum of `used`.
     pub(crate) peak: u64,
     /// Free ranges by address, with their lengths; adjacent ones are always merged.
     holes: BTreeMap<u64, u64>,
-    /// The same by length.
+    /// The same ranges, as (length, address).
     by_size: BTreeSet<(u64, u64)>,
     /// Allocations by address: the bytes taken, and the bytes requested.
     taken: FxHashMap<u64, (u64, u64)>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Memory of the program that it has allocated for regions to use by its addresses: shared and host memory.
+//! Memory of the program that regions use at the program's addresses: shared and host memory.
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Their alignment.
+/// The alignment of every allocation.
 const ALIGN: usize = 64;
 
 /// The allocations: address to layout.
@@ -29,12 +29,12 @@ impl Allocations {
     /// Frees what [`Allocations::alloc`] returned; false for any other address.
     pub(crate) fn free(&self, at: u64) -> bool {
         let Some(layout) = self.0.lock().remove(&(at as usize)) else { return false };
-        // SAFETY: `alloc` allocated it with this layout, which is removed now.
+        // SAFETY: `alloc` allocated it with this layout, and its entry is removed.
         unsafe { dealloc(at as *mut u8, layout) };
         true
     }
 
-    /// The allocation that `len` bytes at an address lie in.
+    /// The allocation that contains the `len` bytes at an address.
     pub(crate) fn around(&self, at: u64, len: u64) -> Option<Range<u64>> {
         let allocations = self.0.lock();
         let (&start, layout) = allocations.range(..=at as usize).next_back()?;

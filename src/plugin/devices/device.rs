@@ -36,7 +36,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A device whose arena was mapped at `range`, by a message of the queue `control`, with its beginning `shared`.
+    /// A device whose arena a message of the queue `control` mapped at `range`; its beginning may be `shared`.
     pub(crate) fn new(
         number: usize,
         (hello, executor): (Hello, Executor),
@@ -59,7 +59,7 @@ impl Device {
         Device { hello, executor, number, queues, memory, images, control }
     }
 
-    /// True if an accelerator executes its regions, by a libomptarget of its own.
+    /// True if an accelerator executes the device's regions, through the device's own libomptarget.
     #[inline]
     pub(crate) fn is_accelerator(&self) -> bool {
         self.hello.backend == Backend::Offload
@@ -78,18 +78,18 @@ impl Device {
         self.port().kernel_symbol(kernel)
     }
 
-    /// Fails if its regions can't use the program's memory although they should.
+    /// Fails if the device's regions can't use the program's memory although they should.
     pub(crate) fn check_unified(&self) -> Result<()> {
         self.queues.engine.connection.unified.check_device(self.number).map_err(|e| e.context(self.name()))
     }
 
-    /// The same for `size` bytes of shared memory, which regions are to use.
+    /// Fails if the device's regions can't use `size` bytes of shared memory.
     pub(crate) fn check_shared(&self, size: u64) -> Result<()> {
         let checked = self.queues.engine.connection.unified.check_access(self.number);
         checked.map_err(|e| e.context(format_args!("{size} bytes of shared memory on {}", self.name())))
     }
 
-    /// True if the program may use what it allocates here without a variable of its own, as `omp_target_alloc` does.
+    /// True if the program may itself use memory that it allocates here without a variable, by `omp_target_alloc`.
     pub(crate) fn shares_allocations(&self) -> bool {
         self.queues.engine.connection.unified.shares_allocations()
     }

@@ -17,16 +17,16 @@ use xxhash_rust::xxh3::xxh3_128;
 struct SentImage {
     id: u32,
     hash: u128,
-    /// By device, the message that brings it there, if any.
+    /// By device, the message that brings the image there, if any.
     messages: Vec<Option<u64>>,
-    /// By device, whether it loads the image, or has loaded it.
+    /// By device, whether it is loading or has loaded the image.
     claimed: Vec<bool>,
 }
 
 /// An image on its way to a device.
 pub(crate) struct ComingImage {
     pub(crate) id: u32,
-    /// The message that is complete when the image is there.
+    /// The message that is complete once the image has arrived.
     pub(crate) message: u64,
     /// Its bytes, which must be kept until the queue is idle; none if another device sends them.
     pub(crate) parcel: Option<(Vec<u8>, Arc<Queue>)>,
@@ -42,9 +42,9 @@ struct Hop {
     to: [Option<usize>; 2],
 }
 
-/// The route of an image to devices, the first of which gets it from the program. Each device heads a
-/// part of the list and passes the image on to the first of each half of the rest: neighbors in the
-/// list get it from each other.
+/// The route of an image to these devices. The program sends it to the first. Each device heads a part
+/// of the list, and passes the image on to the first device of each half of the rest of that part: most
+/// transfers are between neighbors in the list.
 fn route(devices: &[usize]) -> Vec<Hop> {
     fn add(devices: &[usize], from: Option<usize>, hops: &mut Vec<Hop>) {
         let Some((&device, rest)) = devices.split_first() else { return };
@@ -58,8 +58,8 @@ fn route(devices: &[usize]) -> Vec<Hop> {
     hops
 }
 
-/// The bytes of an image as they travel, and the length of their second part: the ELF file, then the
-/// names and paths of this process's libraries, where the device may look for what the image needs.
+/// The bytes of an image as they are sent: the ELF file, then the names and paths of this process's libraries,
+/// where the device may look for those that the image needs. Also returns the length of this second part.
 fn parcel(file: &[u8]) -> (Vec<u8>, u64) {
     let list = library_list(|_| true);
     ([file, &list].concat(), list.len() as u64)
@@ -85,7 +85,7 @@ impl Distribution {
         file: &[u8],
     ) -> Result<ComingImage> {
         let hash = xxh3_128(file);
-        // Locked until every device was sent its command: a load must not overtake it.
+        // Locked until all devices were sent their commands: a load must not overtake them.
         let mut sent = self.sent.lock();
         let free = sent.iter_mut().filter(|i| i.hash == hash && !i.claimed[device.number]);
         if let Some((image, message)) = free.filter_map(|i| i.messages[device.number].map(|m| (i, m))).next() {
@@ -101,7 +101,7 @@ impl Distribution {
         let same =
             |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
         let mut receivers = vec![device];
-        // The other devices may never load a second one.
+        // Only this device gets a second copy: the others may never load one.
         receivers.extend(devices.iter().filter(|d| twin.is_none() && d.number != device.number).filter(same));
         // The devices of the same node come first, then node by node.
         receivers[1..].sort_by_key(|d| (d.hello.node != device.hello.node, d.hello.node));
@@ -145,7 +145,7 @@ impl Distribution {
         Ok(ComingImage { id, message, parcel: Some((parcel, queue)) })
     }
 
-    /// Notes that a device has not loaded an image that it was sent.
+    /// Notes that a device failed to load an image.
     pub(crate) fn note_failed_load(&self, id: u32, device: &Device) {
         let mut sent = self.sent.lock();
         if let Some(image) = sent.iter_mut().find(|i| i.id == id) {
@@ -155,8 +155,8 @@ impl Distribution {
         sent.retain(|image| image.messages.iter().any(Option::is_some));
     }
 
-    /// Takes an image from a device and returns the message that brought it there, if it is there.
-    /// When the last device gives it up, all others drop it.
+    /// Takes an image from a device and returns the message that brought it there, if the device has it.
+    /// When no device uses it any more, all drop it.
     pub(crate) fn remove(&self, devices: &[Device], device: &Device, id: u32) -> Result<Option<u64>> {
         let mut sent = self.sent.lock();
         let is_its = |i: &SentImage| i.id == id && i.claimed[device.number];

@@ -43,10 +43,10 @@ impl From<(String, u64)> for Entry {
 #[derive(Debug)]
 struct Loaded {
     id: u32,
-    /// What is added to every address of the symbols.
+    /// Added to each symbol's value.
     base: u64,
     symbols: HashMap<String, elf::Symbol>,
-    /// Addresses of the image; on an accelerator, of its globals.
+    /// The image's addresses; on an accelerator, those of its globals.
     ranges: Vec<Range<u64>>,
     /// Keeps the device's addresses from being host addresses.
     _reserved: Vec<Reservation>,
@@ -65,7 +65,7 @@ impl Loaded {
     }
 }
 
-/// The images that a device has loaded, the last one last.
+/// The images of a device, in the order of their loading.
 pub(crate) struct Images {
     queues: Arc<Queues>,
     addresses: Arc<AddressMap>,
@@ -78,7 +78,7 @@ impl Images {
     }
 
     /// Makes the device receive an image from a rank and pass it on to the ranks in `to`. Returns the
-    /// message that is complete when the image is there, and its queue. `transfers` counts the bulk
+    /// message that is complete once the image has arrived, and its queue. `transfers` counts the bulk
     /// transfers that the program itself sends.
     pub(crate) fn receive(
         &self,
@@ -121,12 +121,12 @@ impl Images {
         Ok(addresses)
     }
 
-    /// Gives up the addresses of an image.
+    /// Releases the addresses of an image.
     fn remove_ranges(&self, image: &Loaded) {
         image.ranges.iter().for_each(|range| self.addresses.remove_image(self.queues.number, range.start));
     }
 
-    /// Makes the device load an image at addresses that the program has free too.
+    /// Makes the device load an image at addresses that are also free in the program.
     fn place(&self, queue: &Arc<Queue>, id: u32, file: elf::Image) -> Result<Loaded> {
         let elf::Image { span, symbols, .. } = file;
         let name = &self.queues.port().name;
@@ -154,7 +154,7 @@ impl Images {
         Err(Error::new(format!("no addresses could be found for an image that {name} and the program both have free")))
     }
 
-    /// Makes an accelerator load an image with these entries, wherever it wants.
+    /// Makes an accelerator load an image with these entries, at addresses of its choice.
     fn register(&self, queue: &Arc<Queue>, id: u32, entries: &[Entry]) -> Result<Loaded> {
         let (engine, name) = (&self.queues.engine, &self.queues.port().name);
         let longest = entries.iter().map(|e| e.name.len()).max().unwrap_or(0);
@@ -194,7 +194,7 @@ impl Images {
         }
     }
 
-    /// Has an accelerator's device keep the addresses free that the program and other devices have now.
+    /// Makes an accelerator's device keep free the addresses that the program and other devices have now.
     fn avoid(&self, queue: &Arc<Queue>) -> Result<()> {
         let taken = Ranges::encode(&self.addresses.of_others(self.queues.number));
         let avoid = Command::Avoid { taken: Ranges::of(&taken) };
@@ -214,7 +214,7 @@ impl Images {
         });
         let finished = asked.and_then(|()| self.queues.flush(queue)).and_then(|()| self.queues.finish(queue));
         if let Err(e) = finished {
-            // Answers that are still to come must have a place.
+            // The pending answers must still have a place.
             std::mem::forget(answers);
             return Err(e);
         }
@@ -222,8 +222,8 @@ impl Images {
         Ok(entries.iter().zip(answers).map(|(e, at)| symbol(e, at)).collect())
     }
 
-    /// Lets kernels call functions by the addresses that these have in the program: for
-    /// each such address, where the device has a pointer to its own version.
+    /// Lets kernels call functions by their addresses in the program: pairs each such address
+    /// with the address on the device of a pointer to the device's version.
     pub(crate) fn redirect(&self, functions: impl Iterator<Item = (u64, u64)>) -> Result<()> {
         let mut functions = functions.peekable();
         if functions.peek().is_none() {
@@ -246,12 +246,12 @@ impl Images {
         Ok(at)
     }
 
-    /// The numbers of the loaded images, the last one first.
+    /// The numbers of the loaded images, the most recent first.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.loaded.lock().iter().rev().map(|l| l.id).collect()
     }
 
-    /// Unloads an image; its addresses are invalid from now on. A lost device has no images any more.
+    /// Unloads an image; its addresses are invalid from now on. A lost device has none to unload.
     pub(crate) fn unload(&self, id: u32, received: u64) -> Result<()> {
         let mut loaded = self.loaded.lock();
         let gone = loaded.iter().position(|l| l.id == id).map(|i| loaded.remove(i));
@@ -277,7 +277,7 @@ impl Images {
     }
 }
 
-/// The pages that these ranges touch, each once, as few ranges.
+/// The pages that these ranges touch, each once, as the fewest possible ranges.
 fn pages(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut pages: Vec<Range<u64>> = Vec::new();

@@ -27,7 +27,7 @@ pub(crate) struct Memory {
     addresses: Arc<AddressMap>,
     range: Range<u64>,
     control: Arc<Queue>,
-    /// What this process can access by itself.
+    /// Memory of the device that this process can access itself.
     shared: SharedMemory,
     /// Large copies from and to these addresses do not go through the device's buffers.
     unbuffered: Range<u64>,
@@ -80,10 +80,10 @@ impl Memory {
         self.discard(&mut arena)
     }
 
-    /// Makes the device return unused memory to its system, if it is much.
+    /// Makes the device return unused memory to its system, once there is enough of it.
     fn discard(&self, arena: &mut Arena) -> Result<()> {
         if self.queues.engine.leaves_kernels && !self.has_no_unawaited() {
-            // A kernel may still use it: a later call discards it, or it is used again.
+            // A kernel may still use that memory: a later call discards it, unless it is reused before.
             return Ok(());
         }
         for some in arena.take_discards().chunks(MESSAGE_MAX / 2 / COMMAND_MAX) {
@@ -105,13 +105,13 @@ impl Memory {
         !(self.unbuffered.start <= at && at + len <= self.unbuffered.end)
     }
 
-    /// Where this process itself can access these bytes now, as a part of `queue`, if it can.
+    /// The address at which this process itself can access these bytes now, as a part of `queue`, if it can.
     fn direct(&self, queue: &Queue, at: u64, len: u64) -> Result<Option<*mut u8>> {
         if !self.shared.is_possible(len) {
             return Ok(None);
         }
         let is_mapped = self.shared.mapped(at, len).is_some();
-        // What goes by message anyway is not worth a wait.
+        // Bytes that go by message in any case are not worth a wait.
         if !self.is_settled(queue, if is_mapped { len } else { 0 })? {
             return Ok(None);
         }
@@ -128,11 +128,11 @@ impl Memory {
         Ok(Some(here))
     }
 
-    /// Has the device move these pages to where this process can access them as memory, if it executes nothing.
+    /// Makes the device move these pages to memory that this process can access, if it executes nothing.
     #[cold]
     fn share(&self, window: NewWindow<'_>) -> Result<()> {
         let share = Control::Share { at: window.at, len: window.len, offset: window.offset };
-        // Until the device has answered, this process must not write there.
+        // This process must not write there before the device has answered.
         if self.queues.engine.request(&self.control, share, Duration::MAX)? == 1 {
             debug!("{} bytes at {:#x} of {} are mapped here", window.len, window.at, self.queues.port().name);
             window.add();
@@ -140,14 +140,13 @@ impl Memory {
         Ok(())
     }
 
-    /// True if no operation is under way that a copy of `len` bytes by this process, as a part of `queue`, would have to
-    /// follow.
+    /// True if no pending operation must precede a copy of `len` bytes that this process makes as a part of `queue`.
     fn is_settled(&self, queue: &Queue, len: u64) -> Result<bool> {
         let port = self.queues.port();
-        // The control queue discards what this memory was before.
+        // The control queue may still have to discard this memory's previous contents.
         let is_idle = || queue.is_idle() && self.control.pending.is_idle() && !port.has_failed_unseen();
         if len > INLINE_MAX as u64 && is_idle() {
-            // As bulk data, the copy would wait for these messages too, and the device would make it only then.
+            // As bulk data, the copy would wait for these messages too, and only then start on the device.
             let is_over = port.when_unawaited_are_over();
             if !is_over() {
                 self.queues.engine.wait_until(None, &is_over)?;
@@ -162,10 +161,10 @@ impl Memory {
         port.unawaited.is_empty(|seq| port.is_complete(seq))
     }
 
-    /// Reads shared memory for the program once `queue` has executed all before; false if this process can't.
+    /// Reads shared memory for the program after all earlier operations of `queue`; false if this process can't.
     fn read_shared(&self, queue: &Arc<Queue>, from: u64, to: *mut u8, size: u64) -> Result<bool> {
         let Some(read) = self.shared.read(from, to, size) else { return Ok(false) };
-        // An empty message will do: its answer shows that everything before the read is complete.
+        // An empty message is enough: its answer shows that everything before the read is complete.
         self.queues.engine.reserve(queue, &mut queue.open(), 0, 0)?.read_shared(read);
         Ok(true)
     }
@@ -194,7 +193,7 @@ impl Memory {
     pub(crate) unsafe fn retrieve(&self, queue: &Arc<Queue>, to: *mut u8, from: u64, size: u64) -> Result<()> {
         let read = |queue: &Arc<Queue>, open: &mut Open, at: u64, len: u64| {
             let to = (to.wrapping_add(at as usize), len as usize);
-            // It may go to the same bytes as a read of shared memory before it.
+            // An earlier read of shared memory may have the same destination.
             self.queues.engine.unshare(queue, open)?;
             self.queues.engine.read(queue, open, from.wrapping_add(at), to)
         };
@@ -226,7 +225,7 @@ impl Memory {
         }
         if let Some(here) = self.direct(queue, device, size)? {
             let (to, from) = if to_device { (here, host) } else { (host, here) };
-            // SAFETY: the caller's promise. What the device does there meanwhile is up to the program.
+            // SAFETY: the caller's promise. If the device accesses these bytes meanwhile, that is the program's race.
             unsafe { to.copy_from(from, size as usize) };
             return Ok(());
         }
@@ -303,9 +302,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies memory whose addresses only the device can validate (a kernel's own heap or stack). It
-    /// copies in small pieces, after the operations of `after`, and completes before the call returns:
-    /// the program does not always see the status of a later synchronize.
+    /// Copies memory whose addresses only the device can validate (a kernel's own heap or stack): in small
+    /// pieces, after the operations of `after`. The copy completes before the call returns, because the
+    /// program does not always see the status of a later synchronize.
     fn copy_unknown(
         &self,
         after: &Arc<Queue>,
@@ -346,8 +345,8 @@ impl Memory {
         }
     }
 
-    /// Copies to another device or within this one, as a part of `queue`. False if only the devices can tell whether both
-    /// addresses are valid.
+    /// Copies to another device or within this one, as a part of `queue`. Returns false if only the devices can tell
+    /// whether both addresses are valid.
     pub(crate) fn exchange(&self, queue: &Arc<Queue>, from: u64, other: &Memory, to: u64, size: u64) -> Result<bool> {
         self.queues.check_alive()?;
         other.queues.check_alive()?;
@@ -355,8 +354,8 @@ impl Memory {
             if !memory.knows(at, size) {
                 let name = &memory.queues.port().name;
                 if self.addresses.owner(at).is_none() {
-                    // A kernel's own heap: libomptarget then copies through the host,
-                    // which finds out whether the address is valid.
+                    // Perhaps a kernel's own heap: libomptarget then copies through the host,
+                    // where `copy_unknown` finds out whether the address is valid.
                     debug!("{at:#x} is not within the memory of {name}: no direct copy");
                     return Ok(false);
                 }
@@ -406,15 +405,15 @@ impl Memory {
         let receiver = open.receiver(other.queues.number, || other.queues.new_queue());
         let receiving = &mut *receiver.open_receiver();
         engine.push(&receiver, receiving, Command::Receive { to, len: size, rank: here as u32, tag })?;
-        // At once: this device's send waits for the receive.
+        // Not collected: this device's send waits for the receive.
         engine.connection.send(&receiver, receiving, queue, Some(queue.message(open.last)))
     }
 }
 
-/// Bytes of the pieces of a copy between the program and a device that goes through buffers. While MPI moves the first one to
-/// the device, or the last one from it, the accelerator has nothing to do: that one is small. Each further one can be as much
-/// larger as MPI is faster than an accelerator's slow copies, since MPI moves it while the accelerator copies the one before.
-/// Less than 2 MiB in two pieces gains nothing.
+/// The sizes of the pieces of a copy between the program and a device that goes through buffers. The accelerator idles
+/// while MPI moves the first piece to the device, or the last one from it: hence that piece is small. MPI moves each
+/// further piece while the accelerator copies the one before, so a piece can exceed its predecessor by the factor by
+/// which MPI is faster than an accelerator's slow copies. Splitting less than 2 MiB gains nothing.
 fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     const GROWTH: u64 = 3;
     if size < STAGED / 2 {
@@ -424,7 +423,7 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     let most = staged_piece(size).max(STAGED / 2);
     let (mut pieces, mut left, mut next) = (Vec::new(), size, first);
     while left > 0 {
-        // No piece of its own for a small rest.
+        // A small remainder gets no piece of its own.
         let len = match left {
             _ if left >= next + first => next,
             ..=STAGED => left,
@@ -436,7 +435,7 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     }
     if !to_device {
         pieces.reverse();
-        // All begin at the same place of a page.
+        // All pieces begin at the same offset in a page.
         let (rest, last) = (pieces[0] % page, pieces.len() - 1);
         pieces[0] -= rest;
         pieces[last] += rest;
@@ -444,10 +443,10 @@ fn staged_pieces(size: u64, to_device: bool) -> Vec<u64> {
     pieces
 }
 
-/// Bytes of a piece of a copy between two devices that goes through buffers. MPI moves the first piece, or the last one, while
-/// an accelerator has nothing to do, and each piece costs a message and a synchronization of the accelerator. The sum of both
-/// is least where the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest of 64 MiB. A
-/// piece has at least 1 MiB, if there is so much: less in two pieces gains nothing.
+/// The size of the pieces of a copy between two devices that goes through buffers. An accelerator idles while MPI moves
+/// the first or the last piece, and each piece costs a message and a synchronization of the accelerator. The sum of
+/// both costs is least if the size of a piece grows as the square root of the copy's: 1 MiB of 4 MiB, and the largest
+/// of 64 MiB. A piece has at least 1 MiB, or the whole copy: smaller pieces gain nothing.
 fn staged_piece(size: u64) -> u64 {
     let best = size.saturating_mul(STAGED / 16).isqrt().clamp(STAGED / 4, STAGED);
     let pieces = (size / best).max(size.div_ceil(STAGED)).max(1);

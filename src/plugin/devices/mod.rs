@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The devices as libomptarget knows them, and what it asks of one.
+//! The devices as libomptarget knows them, and the operations that it requests of each.
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | `images` | its images: loads them, finds their symbols, unloads them |
 //! | `memory` | its memory: allocates it, and copies from and to it |
 //! | `queues` | its queues: creates and reuses them, and waits for them and their events |
-//! | `shared_memory` | its memory that this process has mapped too, if it is on this node |
+//! | `shared_memory` | its memory that this process also maps, if it is on this node |
 
 pub(crate) mod device;
 pub(crate) mod image_distribution;

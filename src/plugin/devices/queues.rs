@@ -28,7 +28,8 @@ impl Queues {
         Queues { engine, number, ids, idle, trace }
     }
 
-    /// True if nobody waits for kernels that return nothing. Those that use the program's memory return something, unseen.
+    /// True if nobody waits for kernels that return nothing. A kernel that uses the program's memory may change it,
+    /// which counts as a result.
     fn leaves_kernels(&self) -> bool {
         self.engine.leaves_kernels && !self.engine.connection.unified.is_on()
     }
@@ -52,8 +53,8 @@ impl Queues {
         Queue::new(&self.ids, self.number)
     }
 
-    /// The end of a queue, for another operation that may change the device's memory: first the reads of shared memory that
-    /// were sent are completed, which the device does not know of.
+    /// The end of a queue, for another operation that may change the device's memory. First completes the reads of
+    /// shared memory that were sent: the device does not know of these.
     #[inline]
     pub(crate) fn open<'a>(&self, queue: &'a Queue) -> Result<Guard<'a, Open, { order::OPEN }>> {
         loop {
@@ -88,7 +89,7 @@ impl Queues {
         self.trace.lock().take_all()
     }
 
-    /// Runs a kernel as a part of `queue`, with these arguments, or with an array of pointers to them. An accelerator
+    /// Runs a kernel as a part of `queue`, with these arguments or with an array of pointers to them. An accelerator
     /// needs a shape.
     pub(crate) fn launch(
         &self,
@@ -121,7 +122,7 @@ impl Queues {
         let queue = self.new_queue();
         let mut open = queue.open();
         if let [Command::Image { .. }] = commands {
-            // Nothing on the device uses the image yet, and other devices wait for it.
+            // Nothing on the device uses the image yet, and other devices wait for it: it follows no unawaited message.
             open.seen = self.port().unawaited.added();
         }
         commands.iter().try_for_each(|&c| self.engine.push(&queue, &mut open, c))?;
@@ -156,15 +157,16 @@ impl Queues {
         self.engine.flush(queue, &mut queue.open())
     }
 
-    /// Sends what was collected and waits until all of it is complete; the queue stays in use, as does its failure.
+    /// Sends the collected message and waits until all of the queue is complete. The queue stays in use and keeps its
+    /// failure.
     pub(crate) fn complete(&self, queue: &Arc<Queue>) -> Result<()> {
         self.flush(queue)?;
         self.engine.wait(queue)?;
         Ok(())
     }
 
-    /// Sends what was collected, waits until all of it is complete, and releases the queue, whatever
-    /// the result. Returns the first failure of anything in the queue.
+    /// Sends the collected message, waits until all of the queue is complete, and releases the queue. Returns the first
+    /// failure of anything in the queue.
     pub(crate) fn synchronize(&self, queue: Arc<Queue>) -> Result<()> {
         let waited = self.flush_and_wait(&queue);
         self.conclude(queue, waited)
@@ -191,15 +193,15 @@ impl Queues {
         waited
     }
 
-    /// Sends what was collected. If the queue gives the program nothing, returns its last message, which nobody waits
-    /// for.
+    /// Sends the collected message. If the queue gives the program nothing, returns its last message, which nobody
+    /// waits for.
     fn flush_and_look(&self, queue: &Arc<Queue>) -> Result<Option<u64>> {
         let mut open = queue.open();
         self.engine.flush(queue, &mut open)?;
         Ok(open.batch().gives_nothing().then_some(open.last))
     }
 
-    /// Sends what was collected. Releases the queue and returns true if all of it is complete, or if the queue gives
+    /// Sends the collected message. Releases the queue and returns true if all of it is complete, or if the queue gives
     /// the program nothing.
     pub(crate) fn query(&self, queue: &Arc<Queue>) -> Result<bool> {
         let unawaited = self.flush_and_look(queue)?;
@@ -217,7 +219,7 @@ impl Queues {
         self.conclude(queue.clone(), Ok(())).map(|()| true)
     }
 
-    /// Adds a wait for a queue to the trace; it counts if the program requested it.
+    /// Adds a wait for a queue to the trace; `counts` if the program requested it.
     #[cold]
     #[inline(never)]
     pub(crate) fn note_wait(&self, queue: &Queue, time: (u64, u64), by_reply: bool, counts: bool) {
@@ -239,7 +241,7 @@ impl Queues {
         let port = self.port();
         let failure = queue.take_failure().or_else(|| port.has_failed_unseen().then_some(Error::Reported));
         let Some(e) = failure else { return Ok(()) };
-        // The program was promised results that it will not get. This call's result may never be looked at
+        // The program was promised results that it will not get. It may ignore this call's result
         // (`omp_target_memcpy`), so a failure that nobody has seen stays one.
         port.lose();
         self.engine.connection.finish_output(self.number);
@@ -254,7 +256,7 @@ impl Queues {
             {
                 self.engine.push(queue, &mut *self.open(queue)?, Command::Wait { seq })
             }
-            // Devices do not know each other's events. libomptarget never requests this.
+            // Devices do not know each other's events; libomptarget never requests this.
             Some(_) => self.sync_event(event),
             None => Ok(()),
         }

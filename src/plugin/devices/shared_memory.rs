@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The memory of a device on this node, as far as this process can access it by itself: a file that both processes map has
-//! the beginning of the arena, where small data is, and windows: parts of large data that the program often copies.
+//! The memory of a device on this node that this process can access itself. A file that both processes map holds the
+//! beginning of the arena, where small data is, and windows: parts of large data that the program often copies.
 
 use crate::base::Result;
 use crate::base::limits::{COPIES_TO_SHARE, SHARED_MEMORY, SHARED_WINDOWS};
@@ -20,55 +20,57 @@ use std::os::fd::AsRawFd;
 use std::sync::RwLockWriteGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The largest copy that this process makes itself: MPI is as fast for larger ones, and the device touches its memory
-/// first (NUMA).
+/// The largest copy that this process makes itself. MPI is as fast for larger ones, and lets the device touch its
+/// memory first (NUMA).
 const COPY_MAX: u64 = 64 << 10;
-/// After this many copies, which a device does not see, it must answer a message.
+/// After this many copies, which the device does not notice, it must answer a message.
 const COPIES_UNNOTICED: u32 = 256;
-/// When copies of this many pages are counted, one of a further page halves all counts, and those of 1 are forgotten.
+/// The number of pages whose copies are counted. When a further page needs a count, all counts are halved, and those
+/// that become 0 are dropped.
 const COUNTED: usize = 1024;
 
-/// A file in memory that a device may map as the beginning of its arena, and as windows.
+/// A file in memory that a device may map as the beginning of its arena and as windows.
 pub(crate) struct Offer {
     /// Open until the device has answered.
     file: File,
     nonce: u64,
     map: Guarded,
-    /// Bytes of the file before those of windows.
+    /// Bytes of the file before the windows.
     beginning: u64,
     /// The size of the arena.
     capacity: u64,
 }
 
-/// What this process has mapped of a device's arena.
+/// The parts of a device's arena that this process has mapped.
 pub(crate) struct SharedPart {
     arena: Range<u64>,
     map: Guarded,
-    /// Bytes of the arena's beginning, which are the first ones of the mapping.
+    /// Bytes of the arena's beginning, at the start of the mapping.
     beginning: u64,
-    /// Never waited for: copies go by message while a window is made.
+    /// Locked with `try_read` and `try_write` only: while a window is made, copies go by message.
     windows: RwLock<Windows>,
-    /// Copies elsewhere, by their first pages.
+    /// The number of copies outside of the mapped parts, by first page.
     counts: Mutex<FxHashMap<u64, u32>, { order::LEAF }>,
 }
 
-/// Whole pages of an arena behind its beginning that this process has mapped. They stay when data there is freed: what
-/// is allocated next is often at the same place.
+/// Whole pages of an arena behind its beginning that this process has mapped. They stay mapped when data there is
+/// freed: the next allocation is often at the same place.
 #[derive(Default)]
 pub(crate) struct Windows {
-    /// Their ends, and where they are in the mapping, by their addresses.
+    /// By address: its end, and its offset in the mapping.
     by_address: BTreeMap<u64, (u64, u64)>,
     bytes: u64,
 }
 
 impl Offer {
-    /// For an arena of `capacity` bytes, most of which keeps its large pages.
+    /// For an arena of `capacity` bytes. Most of the arena stays outside of the file and keeps its large pages.
     pub(crate) fn new(capacity: u64) -> Result<Offer> {
         let page = u64::from(node::page_size());
         let beginning = SHARED_MEMORY.min((capacity / 4).next_multiple_of(page));
         let len = beginning + SHARED_WINDOWS;
         let (file, nonce) = shared_file::create(len)?;
-        // A fork of this process has no devices, and a region that reads the program's memory ahead does not need this.
+        // Guarded keeps it out of forks, which have no devices, and out of what devices prefetch of the program's
+        // memory.
         let map = Guarded::new(&file, len as usize)?;
         Ok(Offer { file, nonce, map, beginning, capacity })
     }
@@ -79,7 +81,8 @@ impl Offer {
         (self.beginning, SharedFile { pid: std::process::id(), descriptor, nonce: self.nonce, len })
     }
 
-    /// The device's arena is at `at` and begins with these bytes: if they are the file's, the device has mapped the file.
+    /// Notes that the device's arena is at `at` and begins with the bytes `first`. If they are the file's nonce, the
+    /// device has mapped the file.
     pub(crate) fn accepted(self, at: u64, first: u64) -> Option<SharedPart> {
         let Offer { nonce, map, beginning, capacity, .. } = self;
         if first != nonce || first == 0 {
@@ -87,14 +90,14 @@ impl Offer {
         }
         let (windows, counts) = Default::default();
         let shared = SharedPart { arena: at..at + capacity, map, beginning, windows, counts };
-        // SAFETY: the program has not got this memory yet, and it is at least a page.
+        // SAFETY: the program does not have this memory yet, and it is at least a page.
         unsafe { shared.map.as_mut_ptr().cast::<u64>().write(0) };
         Some(shared)
     }
 }
 
 impl SharedPart {
-    /// The address here of the device's memory at `at`.
+    /// The address in this process of the device's memory at `at`.
     #[inline]
     fn here(&self, at: u64, len: u64) -> Option<*mut u8> {
         let from_start = at.checked_sub(self.arena.start)?;
@@ -136,7 +139,7 @@ impl SharedPart {
 }
 
 impl Windows {
-    /// Where the mapping has these bytes.
+    /// The offset of these bytes in the mapping.
     fn offset(&self, at: u64, len: u64) -> Option<u64> {
         let (&start, &(end, offset)) = self.by_address.range(..=at).next_back()?;
         (at <= end && len <= end - at).then(|| offset + (at - start))
@@ -148,12 +151,12 @@ pub(crate) struct NewWindow<'a> {
     windows: RwLockWriteGuard<'a, Windows>,
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// Where in the file.
+    /// Its offset in the file.
     pub(crate) offset: u64,
 }
 
 impl NewWindow<'_> {
-    /// The device has moved them.
+    /// Adds the window, once the device has moved its pages.
     pub(crate) fn add(mut self) {
         let (windows, end) = (&mut *self.windows, self.at + self.len);
         windows.bytes += self.len;
@@ -161,7 +164,7 @@ impl NewWindow<'_> {
             && before.0 == self.at
             && before.1 + (self.at - start) == self.offset
         {
-            // A copy may begin there and end here.
+            // Extend the window before, so that a copy may begin there and end here.
             before.0 = end;
             return;
         }
@@ -173,19 +176,19 @@ impl NewWindow<'_> {
 #[derive(Default)]
 pub(crate) struct SharedMemory {
     shared: Option<SharedPart>,
-    /// One thread at a time uses a queue.
+    /// Only one thread at a time uses a queue.
     queues_are_private: bool,
     /// Copies since the device was asked for an answer.
     copies: AtomicU32,
 }
 
 impl SharedMemory {
-    /// The memory of a device on this node, with what it shares.
+    /// The memory of a device on this node, with the part that it shares.
     pub(crate) fn new(shared: Option<SharedPart>) -> SharedMemory {
         SharedMemory { shared, queues_are_private: !libraries::uses_offload_api(), copies: AtomicU32::new(0) }
     }
 
-    /// The address here of a few bytes of the device's memory, if this process has mapped them.
+    /// The address in this process of at most [`COPY_MAX`] bytes of the device's memory, if they are mapped.
     #[inline]
     pub(crate) fn mapped(&self, at: u64, len: u64) -> Option<*mut u8> {
         self.shared.as_ref().filter(|_| len <= COPY_MAX)?.here(at, len)
@@ -197,13 +200,13 @@ impl SharedMemory {
         len <= COPY_MAX && self.shared.is_some()
     }
 
-    /// Counts a copy that begins at `at` outside of what is shared. Returns a window for more of them if it is due and
+    /// Counts a copy that begins at `at`, outside of shared memory. Returns a window for further ones if it is due and
     /// possible.
     pub(crate) fn new_window(&self, at: u64) -> Option<NewWindow<'_>> {
         self.shared.as_ref().filter(|shared| shared.is_window_due(at))?.new_window(at)
     }
 
-    /// Counts a copy; true if the device is to be asked for an answer before it.
+    /// Counts a copy; true if the device must answer a message before it.
     #[inline]
     pub(crate) fn is_answer_due(&self) -> bool {
         let is_due = self.copies.fetch_add(1, Ordering::Relaxed) >= COPIES_UNNOTICED;

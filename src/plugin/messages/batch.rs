@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The message that a queue collects: its commands, and what the host needs when the answer
-//! arrives.
+//! The message that a queue collects: its commands, and what the host needs to handle the reply.
 
 use super::bulk_tags::Lease;
 use crate::wire::MESSAGE_MAX;
@@ -9,7 +8,7 @@ use crate::wire::control::Control;
 use crate::wire::reply::DONE_LEN;
 use std::sync::Arc;
 
-/// A read that is pending until the reply arrives: its bytes go to memory of the program, or of a waiting caller.
+/// A read that is pending until the reply arrives. Its bytes go to memory of the program or of a waiting caller.
 #[derive(Debug)]
 pub(crate) struct PendingRead {
     pub(crate) to: *mut u8,
@@ -20,15 +19,15 @@ pub(crate) struct PendingRead {
 /// Where the bytes of a read are when the reply arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// In the reply: a command of the message has read them.
+    /// In the reply: a command of the message read them.
     Reply,
-    /// In memory that the device shares with this process: at `here`, and at `device` there. Nothing that the queue executes
-    /// may come after such a read before it is complete.
+    /// In memory that the device shares with this process: at `here` in this process, at `device` on the device. The
+    /// queue must execute nothing else until such a read is complete.
     Shared { here: *const u8, device: u64 },
 }
 
 // SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread receives the reply; a queue is complete
-// only when all its reads are. What is shared stays mapped as long as the process runs.
+// only when all its reads are. Shared memory stays mapped as long as the process runs.
 unsafe impl Send for PendingRead {}
 
 /// The parts of a message besides its answer; the message is complete when all of them are.
@@ -44,9 +43,9 @@ pub(crate) struct ExtraParts {
 #[derive(Default)]
 pub(crate) struct Awaited {
     pub(super) reads: Vec<PendingRead>,
-    /// The last kernel that it runs, 0 if it runs none.
+    /// The last kernel that the message runs, 0 if it runs none.
     pub(crate) kernel: u64,
-    /// The tags of its bulk transfers, reserved until it is complete.
+    /// The tags of the message's bulk transfers, reserved until it is complete.
     pub(super) lease: Option<Arc<Lease>>,
     pub(super) extra: ExtraParts,
 }
@@ -55,15 +54,15 @@ pub(crate) struct Awaited {
 #[derive(Default)]
 pub(crate) struct Batch {
     queue: u32,
-    /// A message of this use of the queue was sent.
+    /// A message was sent in this use of the queue.
     was_sent: bool,
-    /// The program gets nothing from this use of the queue, and the queue needs nothing of the program's.
+    /// This use of the queue has no results to return, and no host memory is still in use.
     gives_nothing: bool,
     /// Empty if nothing was collected.
     message: Vec<u8>,
-    /// Bytes of its reads in the reply.
+    /// Bytes of the message's reads in the reply.
     reply: usize,
-    /// It reads shared memory.
+    /// The message reads shared memory.
     shares: bool,
     awaited: Awaited,
 }
@@ -77,7 +76,7 @@ impl Batch {
         self.message.is_empty()
     }
 
-    /// True if there is room for a command of this length, and for what it adds to the reply.
+    /// True if there is room for a command of this length and for the bytes that it adds to the reply.
     #[inline]
     pub(crate) fn has_room(&self, command: usize, reply: usize) -> bool {
         self.message.len() + command <= MESSAGE_MAX && DONE_LEN + self.reply + reply <= MESSAGE_MAX
@@ -89,17 +88,17 @@ impl Batch {
         Head::begin(&mut self.message, self.queue, !self.was_sent);
     }
 
-    /// True if the program gets nothing from this use of the queue, and the queue needs nothing of the program's.
+    /// True if this use of the queue has no results to return, and no host memory is still in use.
     pub(crate) fn gives_nothing(&self) -> bool {
         self.gives_nothing
     }
 
-    /// The program gets something from this use of the queue, though not in a reply.
+    /// Notes that this use of the queue gives the program something, though not in a reply.
     pub(crate) fn gives_something(&mut self) {
         self.gives_nothing = false;
     }
 
-    /// Orders the message behind another one that nobody waits for.
+    /// Orders the message behind an unawaited one.
     pub(crate) fn wait_for_unawaited(&mut self, seq: u64) {
         Writer(&mut self.message).push(Command::Wait { seq });
     }
@@ -116,7 +115,7 @@ impl Batch {
         Writer(&mut self.message).push(operation);
     }
 
-    /// Appends the launch of a kernel, see [`Writer::launch`]. One that `is_left` gives the program nothing.
+    /// Appends the launch of a kernel, see [`Writer::launch`]. If it `is_left`, nobody waits for it.
     #[inline]
     pub(crate) fn launch(
         &mut self,

@@ -24,9 +24,9 @@ type Pair = (usize, usize);
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// Where the search for free tags begins. Tags are used in turn, so that a mix-up is detected.
+    /// Where the search for free tags begins. Tags are reused as late as possible, so that a mix-up is detected.
     next: u32,
-    /// Blocks of tags in use, in no order. They are few, so the search is linear.
+    /// Blocks of tags in use, unordered. They are few, so the search is linear.
     used: Vec<Range<u32>>,
 }
 

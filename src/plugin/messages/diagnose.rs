@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Describes failures of devices and of the connection, and what a wrong address refers to.
+//! Describes failures of devices and of the connection, and what is at an invalid address.
 
 use super::port::{Port, Ports};
 use super::queue::MessageId;
@@ -10,7 +10,7 @@ use crate::sys::process::Mappings;
 use crate::wire::reply::Failure;
 use std::time::Duration;
 
-/// How long an error text waits for the arena's lock, to be more precise.
+/// How long an error text waits for the arena's lock, which lets it be more precise.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Describes a device's failure. `may_use` says whether its regions may use the program's memory.
@@ -34,15 +34,15 @@ pub(crate) fn failure(
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
 }
 
-/// Fails a message, whose kernel runs or has run. (If it is answered, nobody waits for it.)
+/// Fails a message whose kernel runs or has run. (If the message is answered, nobody waits for it.)
 pub(crate) fn fail_kernel(ports: &Ports, message: MessageId, e: &Error) {
     let (name, kernel_name) = (&ports[message.port].name, |kernel| ports[message.port].kernel_name(kernel));
     ports.fail(message, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
 }
 
-/// Describes what is at an address that a kernel of a device could not use, if that is a device's.
+/// Describes what is at an address that a kernel of a device could not use, if the address is a device's.
 fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap>) -> Option<String> {
-    // With a limit: this thread may hold the lock already.
+    // Limited, because this thread may hold the lock already.
     let arena = ports[port].arena.try_lock_for(LOCK_PATIENCE);
     let is_seen = arena.is_some();
     if let Some(place) = arena.and_then(|arena| arena.place(address)) {
@@ -55,7 +55,7 @@ fn place(ports: &Ports, port: usize, address: u64, addresses: Option<&AddressMap
     })
 }
 
-/// The same for an address that is no device's.
+/// Describes what is at an address that is no device's.
 fn place_in_program(address: u64, allocations: &Allocations, may_use: Result<()>) -> String {
     let maps = Mappings::now();
     let Some((_, name)) = maps.at(address).filter(|(is_readable, _)| *is_readable) else {

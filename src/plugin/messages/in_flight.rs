@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The messages that one device was sent and that are not complete, by their numbers.
+//! The incomplete messages that were sent to one device, by number.
 //!
 //! A message has parts that end in any order: its answer, the program's own ends of the bulk
-//! transfers that it names, and the message that makes another device receive what it sends. It
-//! is complete, and removed, when all of them are over, even if older messages are still open.
+//! transfers that it names, and the message that makes another device receive what it sends. The
+//! message is complete, and removed, when all parts have ended, even if older messages are still open.
 
 use super::batch::{Awaited, PendingRead, Source};
 use super::queue::{MessageId, Queue, QueueMessage};
@@ -19,11 +19,11 @@ pub(crate) struct SentMessage {
     /// The message that this one is a part of.
     pub(crate) part_of: Option<MessageId>,
     answered: bool,
-    /// Parts that are not over.
+    /// The number of parts that have not ended.
     parts: u32,
 }
 
-/// The messages that are not complete, and how many there were.
+/// The incomplete messages, and counts of all messages.
 pub(crate) struct InFlight {
     next: u64,
     /// In the order of their numbers.
@@ -50,7 +50,7 @@ impl InFlight {
 
     #[inline]
     fn position(&self, seq: u64) -> Option<usize> {
-        // The common case: the oldest message.
+        // Usually it is the oldest message.
         match self.sent.front() {
             Some(first) if first.seq == seq => Some(0),
             _ => self.sent.binary_search_by_key(&seq, |s| s.seq).ok(),
@@ -62,7 +62,7 @@ impl InFlight {
         self.position(seq).map(|i| &self.sent[i]).filter(|s| !s.answered)
     }
 
-    /// Marks a message as answered. Returns the message if it is complete.
+    /// Marks a message as answered. Returns the message if that completes it.
     #[inline]
     pub(crate) fn answer(&mut self, seq: u64) -> Option<SentMessage> {
         let i = self.position(seq)?;
@@ -71,7 +71,7 @@ impl InFlight {
         self.end_part_of(i)
     }
 
-    /// Ends a part of a message besides its answer. Returns the message if it is complete.
+    /// Ends a part of a message other than its answer. Returns the message if that completes it.
     pub(crate) fn end_part(&mut self, seq: u64) -> Option<SentMessage> {
         let i = self.position(seq)?;
         self.end_part_of(i)
@@ -93,20 +93,20 @@ impl InFlight {
         Some(sent)
     }
 
-    /// True if message `seq`, which was sent, is complete.
+    /// True if message `seq`, which must have been sent, is complete.
     pub(crate) fn is_complete(&self, seq: u64) -> bool {
         self.position(seq).is_none()
     }
 
-    /// True if the messages of a queue up to this one, which was sent, are complete. An earlier one may end later: its
-    /// data may come from an accelerator.
+    /// True if the messages of a queue up to this one, which must have been sent, are complete. An earlier one may end
+    /// later: its data may come from an accelerator.
     pub(crate) fn is_over(&self, QueueMessage { id, queue }: QueueMessage) -> bool {
         let mut until = self.sent.iter().take_while(|sent| sent.seq <= id.seq);
         !until.any(|sent| (sent.queue.port(), sent.queue.id) == (id.port, queue))
     }
 
-    /// True if a message of a queue up to this one is not complete, and the device may have executed it before that:
-    /// another device has a part in it, or this process reads shared memory.
+    /// True if a message of a queue up to this one is incomplete although the device may have executed it: another
+    /// device has a part in it, or this process reads shared memory.
     pub(crate) fn ends_elsewhere(&self, QueueMessage { id, queue }: QueueMessage) -> bool {
         let is_shared = |read: &PendingRead| matches!(read.source, Source::Shared { .. });
         let ends_elsewhere = |awaited: &Awaited| awaited.extra.elsewhere || awaited.reads.iter().any(is_shared);
@@ -119,7 +119,7 @@ impl InFlight {
         (self.next - FIRST_MESSAGE, self.answered)
     }
 
-    /// The last kernel of the oldest message that runs one and is not answered.
+    /// The last kernel of the oldest unanswered message that runs one.
     pub(crate) fn kernel(&self) -> Option<u64> {
         self.sent.iter().find(|s| !s.answered && s.awaited.kernel != 0).map(|s| s.awaited.kernel)
     }

@@ -4,13 +4,13 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `diagnose` | the texts of failures |
-//! | `port` | the host's ends of the devices: what is sent to each, and the state of each |
-//! | `in_flight` | a device's messages that are not complete |
-//! | `unawaited` | those that nobody waits for |
+//! | `port` | the host's ends of the devices: the messages sent to each, and the state of each |
+//! | `in_flight` | a device's incomplete messages |
+//! | `unawaited` | a device's incomplete messages that nobody waits for |
 //! | `queue` | queues and events |
 //! | `batch` | the message that a queue collects |
 //! | `queue_trace` | what the program requested of queues, and when |
-//! | `pending` | counts what is under way of one queue, and wakes the thread that waits for it |
+//! | `pending` | counts the incomplete operations of one queue, and wakes the thread that waits for them |
 //! | `bulk_tags` | reserves MPI's tags for bulk transfers |
 
 pub(crate) mod batch;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The host's ends of the devices: the messages that each was sent and has not answered, and the
-//! state of each.
+//! The host's ends of the devices: the incomplete messages of each, and the state of each.
 
 use super::batch::{Batch, PendingRead, Source};
 use super::in_flight::{InFlight, SentMessage};
@@ -25,7 +24,7 @@ pub(crate) struct Port {
     pub(crate) rank: usize,
     /// The device's number within its rank, if the rank has several.
     pub(crate) worker: Option<u8>,
-    /// It is on another node.
+    /// The device is on another node.
     pub(crate) is_far: bool,
     /// "device 0 (rank 0 on host a)".
     pub(crate) name: String,
@@ -35,14 +34,14 @@ pub(crate) struct Port {
     in_flight: AtomicUsize,
     lost: AtomicBool,
     pub(crate) arena: Mutex<Arena, { order::ARENA }>,
-    /// Names of its kernels by address.
+    /// The names of the device's kernels by address.
     pub(crate) kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
-    /// Messages that arrived and are not answers.
+    /// The number of received messages that are not answers.
     unasked: AtomicU64,
     /// `Changed` messages that were merged, see [`Head::merged`].
     merged: AtomicU32,
     pub(crate) records: Mutex<Vec<Record>, { order::LEAF }>,
-    /// The device's file with what it has fetched of the program's memory, once that was needed.
+    /// The device's file of fetched program memory, once it was needed.
     fetched: Mutex<Option<Arc<File>>, { order::LEAF }>,
 }
 
@@ -67,8 +66,8 @@ impl Port {
         }
     }
 
-    /// Numbers the message of a batch and submits it; returns its number. The link has to be started afterwards. The queue
-    /// `owner` is complete only when the message is. The message may be a part of another one.
+    /// Numbers the message of a batch and submits it; returns its number. The caller must start the link afterwards.
+    /// The queue `owner` is complete only when the message is. The message may be a part of another one.
     #[inline]
     pub(crate) fn post<C>(
         &self,
@@ -79,7 +78,7 @@ impl Port {
     ) -> u64 {
         owner.pending.begin();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        // One lock covers numbering and submitting: messages arrive in the order of their numbers.
+        // One lock covers numbering and submitting, so that messages arrive in the order of their numbers.
         let mut flight = self.flight.lock();
         let (mut message, awaited) = batch.take(flight.pool.pop().unwrap_or_default());
         let seq = flight.push(owner.clone(), awaited, part_of);
@@ -90,7 +89,7 @@ impl Port {
         seq
     }
 
-    /// A condition to wait for: each message that nobody waits for by now is complete, or the device is lost.
+    /// A condition to wait for: all messages that are unawaited now are complete, or the device is lost.
     pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
         let left = self.unawaited.lock().numbers();
         move || self.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
@@ -107,12 +106,12 @@ impl Port {
         self.unasked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A `Changed` message of the device was merged. Messages that are sent from now on say so.
+    /// Counts a merged `Changed` message of the device. Messages sent from now on contain the new count.
     pub(crate) fn count_merged(&self) {
         self.merged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Describes what is awaited, for messages.
+    /// Describes what the program waits for, for error messages.
     pub(crate) fn awaited(&self) -> String {
         let kernel = self.flight.lock().kernel();
         kernel.map_or("data or an image".into(), |kernel| format!("kernel {}", self.kernel_name(kernel)))
@@ -147,14 +146,14 @@ impl Port {
 
     /// Marks the device as lost: its contents can't be trusted any more. True the first time.
     pub(crate) fn lose(&self) -> bool {
-        // Who finds the device lost also finds what was noted before: that nobody has seen its failure.
+        // AcqRel: who finds the device lost also sees an earlier `fail_unseen`.
         let is_first = !self.lost.swap(true, Ordering::AcqRel);
-        // An open file keeps its memory, which may be much, also when the device has ended.
+        // An open file keeps its memory, perhaps a lot, even when the device has ended.
         self.fetched.lock().take();
         is_first
     }
 
-    /// The device's file with what it has fetched, which `open` opens the first time.
+    /// The device's file of fetched program memory, which `open` opens the first time.
     pub(crate) fn fetched(&self, open: impl FnOnce() -> Result<File>) -> Result<Arc<File>> {
         let mut fetched = self.fetched.lock();
         self.alive()?;
@@ -164,22 +163,22 @@ impl Port {
         Ok(fetched.insert(Arc::new(open()?)).clone())
     }
 
-    /// True if message `seq`, which was sent, is complete, with its answer and all its data.
+    /// True if message `seq`, which must have been sent, is complete: answered, with all its data.
     pub(crate) fn is_complete(&self, seq: u64) -> bool {
         self.flight.lock().is_complete(seq)
     }
 
-    /// A message failed that nobody waits for.
+    /// Notes the failure of an unawaited message.
     pub(crate) fn fail_unseen(&self) {
         self.failed_unseen.store(true, Ordering::Relaxed);
     }
 
-    /// True if a message failed that nobody waited for, and no call has failed since.
+    /// True if an unawaited message failed, and no call has failed since.
     pub(crate) fn has_failed_unseen(&self) -> bool {
         self.failed_unseen.load(Ordering::Relaxed)
     }
 
-    /// A call on the device fails. While the process exits, nobody looks at that.
+    /// Notes that a call on the device fails. Ignored during process exit, when nobody looks at results.
     #[cold]
     pub(crate) fn note_failed_call(&self) {
         if ending::status().is_none() {
@@ -221,7 +220,7 @@ impl Ports {
         self.by_rank.iter().flatten().count() + 1 == self.by_rank.len()
     }
 
-    /// True while a device has a message that is not complete.
+    /// True while a device has an incomplete message.
     pub(crate) fn is_busy(&self) -> bool {
         self.iter().any(|port| port.in_flight() > 0)
     }
@@ -239,7 +238,7 @@ impl Ports {
     }
 
     /// Applies the answer to a message: copies the bytes of its reads, or fails its queue. False if
-    /// there is no such message, or if it does not read this number of bytes.
+    /// no such message is unanswered, or if it does not read this number of bytes.
     #[inline]
     pub(crate) fn answer(&self, MessageId { port, seq }: MessageId, answer: Result<&[u8]>) -> bool {
         let mut flight = self.all[port].flight.lock();
@@ -256,8 +255,8 @@ impl Ports {
                             piece.as_ptr()
                         }
                     };
-                    // SAFETY: both are valid until the queue is complete, which is not before `complete` below. Shared memory
-                    // and the program's may be the same: a region has got a pointer to it.
+                    // SAFETY: both are valid until the queue is complete, which `complete` below causes at the
+                    // earliest. Shared memory and the program's may be the same: a region has got a pointer to it.
                     unsafe { to.copy_from(from, len) };
                 }
                 if !bytes.is_empty() {
@@ -273,14 +272,14 @@ impl Ports {
         true
     }
 
-    /// Fails a message before its answer, with the error for its kernel, if there is such a message.
+    /// Fails a message before its answer with the error for its kernel, if the message is unanswered.
     pub(crate) fn fail(&self, MessageId { port, seq }: MessageId, error: impl FnOnce(u64) -> Error) {
         if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
             sent.queue.fail(error(sent.awaited.kernel));
         }
     }
 
-    /// Ends a part of a message besides its answer.
+    /// Ends a part of a message other than its answer.
     pub(crate) fn end_part(&self, MessageId { port, seq }: MessageId) {
         let complete = self.all[port].flight.lock().end_part(seq);
         if let Some(sent) = complete {
@@ -288,7 +287,7 @@ impl Ports {
         }
     }
 
-    /// Ends the wait for a message of a port that is complete, and for the message that it was the last open part of.
+    /// Ends the wait for a complete message of a port, and for the message of which it was the last open part.
     #[inline]
     fn complete(&self, port: usize, sent: SentMessage) {
         self.all[port].in_flight.fetch_sub(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Queues and events: what one `__tgt_async_info` and one event of libomptarget are.
+//! Queues and events: the plugin's side of libomptarget's `__tgt_async_info` and events.
 
 use super::batch::Batch;
 use super::pending::Pending;
@@ -11,8 +11,8 @@ use crate::wire::command::CONTROL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The numbers of a device's queues. A number is reused only after its queue has been dropped, and
-/// with it all of its messages: a device identifies queues by their numbers.
+/// The numbers of a device's queues. The device identifies queues by number, so a number is reused only
+/// after its queue has been dropped, and with it all of the queue's messages.
 #[derive(Debug, Default)]
 pub(crate) struct Ids(Mutex<FreeIds, { order::LEAF }>);
 
@@ -28,7 +28,7 @@ struct FreeIds {
 pub(crate) struct MessageId {
     /// The device's number, which is the index of its [`super::port::Port`].
     pub(crate) port: usize,
-    /// The message's number, of those to this device.
+    /// The message's number among those to this device.
     pub(crate) seq: u64,
 }
 
@@ -41,21 +41,21 @@ pub(crate) struct QueueMessage {
 
 /// Operations that a device executes in order.
 pub(crate) struct Queue {
-    /// Its number on the wire.
+    /// The queue's number on the wire.
     pub(crate) id: u32,
-    /// Where the number came from, and goes back to.
+    /// Where the number came from and returns to.
     ids: Option<Arc<Ids>>,
     port: usize,
     open: Mutex<Open, { order::OPEN }>,
     /// Messages and transfers that are not complete.
     pub(crate) pending: Pending,
-    /// The last wait for it took as long as a kernel that may need the cores of this node.
+    /// The last wait for this queue took as long as a kernel that may need the cores of this node.
     pub(crate) waited_long: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>, { order::LEAF }>,
 }
 
-/// The end of a queue: what it collects now, and what it has sent.
+/// The end of a queue: the message that it collects, and the state of what it has sent.
 #[derive(Default)]
 pub(crate) struct Open {
     batch: Batch,
@@ -63,11 +63,11 @@ pub(crate) struct Open {
     events: Vec<(Arc<Event>, u64)>,
     /// The number of the message sent last, 0 if none.
     pub(crate) last: u64,
-    /// Of the messages that nobody waits for, the number of those that this queue comes behind.
+    /// The number of the device's unawaited messages that precede what this queue collects.
     pub(crate) seen: u64,
     /// The number of the last message that reads shared memory, 0 if none.
     pub(crate) shares: u64,
-    /// The queues that receive its copies to other devices, one on each.
+    /// The queues that receive this queue's copies to other devices, one on each.
     receivers: Vec<Arc<Queue>>,
     pub(crate) trace: QueueTrace,
 }
@@ -85,7 +85,7 @@ impl Open {
         }
     }
 
-    /// Sets the number that the batch was given, which `reads_shared` memory or not.
+    /// Sets the number that the batch was given. `reads_shared`: it reads shared memory.
     pub(crate) fn numbered(&mut self, seq: u64, reads_shared: bool) {
         self.last = seq;
         if reads_shared {
@@ -93,7 +93,7 @@ impl Open {
         }
     }
 
-    /// Gives the batch's events their final position: the message was sent.
+    /// Gives the batch's events their final position, after the message was sent.
     #[inline]
     pub(crate) fn sent(&mut self, queue: &Queue, tracing: &Tracing) {
         if tracing.trace {
@@ -114,7 +114,7 @@ impl Open {
         })
     }
 
-    /// Clears what is left of this use of the queue, but for the trace; keeps the memory of its lists.
+    /// Clears the state of this use of the queue except its trace; keeps the memory of its lists.
     pub(crate) fn reset(&mut self) {
         self.batch.reset();
         self.events.clear();
@@ -153,12 +153,12 @@ impl Queue {
         })
     }
 
-    /// The number of its device, which is the index of the device's [`super::port::Port`].
+    /// The device's number, which is the index of its [`super::port::Port`].
     pub(crate) fn port(&self) -> usize {
         self.port
     }
 
-    /// The message to its device that has this number.
+    /// The message with this number to the queue's device.
     pub(crate) fn message(&self, seq: u64) -> MessageId {
         MessageId { port: self.port, seq }
     }
@@ -169,12 +169,12 @@ impl Queue {
         self.open.lock()
     }
 
-    /// [`Queue::open`] while the queue at the sending end of the copy is locked.
+    /// [`Queue::open`] while the queue at the sending end of a copy is locked.
     pub(crate) fn open_receiver(&self) -> Guard<'_, Open, { order::OTHER_END }> {
         self.open.lock_as()
     }
 
-    /// True if nothing was collected that is not complete.
+    /// True if everything that was collected is complete.
     pub(crate) fn is_idle(&self) -> bool {
         let open = self.open();
         open.batch.is_empty() && self.pending.is_idle()
@@ -214,22 +214,21 @@ impl Drop for Queue {
     }
 }
 
-/// A position in a queue that other queues can wait for. It outlives its queue and, once
-/// complete, stays so until it is recorded again.
+/// A position in a queue that other queues can wait for. It outlives its queue. Once complete, it stays
+/// complete until it is recorded again.
 #[derive(Default)]
 pub(crate) struct Event {
     pub(crate) position: Mutex<Position, { order::LEAF }>,
     stamp: AtomicU64,
 }
 
-/// Destroyed events, which are created again: their memory stays that of events. libomptarget, asked for a pointer to
-/// memory that is not mapped, waits for the event of a mapping next to it, which another thread may destroy at that
-/// moment (LLVM 16).
+/// Destroyed events, kept for reuse, so that their memory always holds an event: LLVM 16's libomptarget may wait for an
+/// event that another thread destroys at that moment, that of a mapping next to unmapped memory that it looks up.
 static DESTROYED: sync::Mutex<Vec<Arc<Event>>> = sync::Mutex::new(Vec::new());
 
 #[derive(Clone, Default)]
 pub(crate) enum Position {
-    /// Not recorded, or there was nothing to wait for.
+    /// Not recorded, or recorded on a queue with nothing to wait for.
     #[default]
     Complete,
     /// At the end of the message that this queue is collecting.
@@ -244,7 +243,7 @@ impl Event {
         DESTROYED.lock().pop().unwrap_or_default()
     }
 
-    /// Completes the event. Waiting for it remains possible, as long as the process runs.
+    /// Completes the event. It can still be waited for as long as the process runs.
     pub(crate) fn destroy(self: Arc<Event>) {
         self.stamp.fetch_add(1, Ordering::Relaxed);
         let position = std::mem::take(&mut *self.position.lock());
@@ -266,7 +265,7 @@ impl Event {
         };
     }
 
-    /// Sets the number of the event's message, unless the event was recorded again since.
+    /// Sets the number of the event's message, unless the event has been recorded again since.
     fn sent(&self, queue: &Queue, stamp: u64, seq: u64) {
         let mut position = self.position.lock();
         if self.stamp.load(Ordering::Relaxed) == stamp {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! What the program requested of queues, and when, for statistics and traces.
 //!
-//! Each queue keeps its own list of notes, so that threads do not wait for each other. A long list,
-//! and at the end every list, moves to that of the device.
+//! Each queue keeps its own list of notes, so that threads do not wait for each other. A long list moves
+//! to the device's; at the end, every list does.
 
 use crate::base::clock;
 use crate::base::limits::TRACE_EVENTS;
@@ -10,7 +10,7 @@ use crate::base::settings::Settings;
 use crate::wire::record::Sum;
 use std::collections::BTreeMap;
 
-/// Notes that a queue keeps before it passes them on.
+/// The number of notes that a queue keeps before it passes them on.
 const PAGE: usize = 1024;
 
 /// What the user wants to be recorded.
@@ -59,8 +59,8 @@ pub(crate) enum What {
     Load,
     /// Not a request: this message contains the requests since the last such note.
     Sent(u64),
-    /// Wait, until `end` (in ticks), for everything that was sent up to message `seq`, or until the program could reuse
-    /// its memory: then no reply ended it.
+    /// Wait, until `end` (in ticks), for everything that was sent up to message `seq`. If no reply ended the wait, the
+    /// program waited only until it could reuse its memory.
     Wait { end: u64, seq: u64, by_reply: bool },
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum What {
 pub(crate) struct QueueTrace {
     notes: Vec<Note>,
     waits: Sum,
-    /// The last message that was waited for.
+    /// The last message that the program waited for.
     waited_for: u64,
 }
 
@@ -89,8 +89,8 @@ impl QueueTrace {
         }
     }
 
-    /// Notes a wait for message `seq`, the queue's last one, which its reply has ended or not; `counts` if the program
-    /// requested it.
+    /// Notes a wait for message `seq`, the queue's last one. `by_reply`: its reply ended the wait. `counts`: the
+    /// program requested the wait.
     pub(crate) fn waited(
         &mut self,
         (at, end): (u64, u64),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The messages of one device that are not complete and that nobody waits for: they give the program nothing. Later
-//! messages of the device's queues are ordered behind them there.
+//! The unawaited messages of one device: incomplete messages that nobody waits for, because they give the program
+//! nothing. The device executes later messages of its queues after them.
 
 use super::queue::Queue;
 use crate::base::lock::{Guard, Mutex, order};
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub(crate) struct Unawaited {
     messages: Mutex<Messages, { order::UNAWAITED }>,
-    /// How many there were; readable without the lock.
+    /// The number of messages added so far; readable without the lock.
     added: AtomicU64,
 }
 
-/// The last message of each queue.
+/// The last unawaited message of each queue.
 #[derive(Default)]
 pub(crate) struct Messages(Vec<Message>);
 
 struct Message {
-    /// How many there were with this one.
+    /// The number of messages added so far, including this one.
     stamp: u64,
     seq: u64,
     queue: Arc<Queue>,
 }
 
 impl Unawaited {
-    /// How many messages there were.
+    /// The number of messages added so far.
     #[inline]
     pub(crate) fn added(&self) -> u64 {
         self.added.load(Ordering::Acquire)
@@ -36,12 +36,12 @@ impl Unawaited {
         self.messages.lock()
     }
 
-    /// True if all of them are complete.
+    /// True if all messages are complete.
     pub(crate) fn is_empty(&self, is_complete: impl Fn(u64) -> bool) -> bool {
         self.messages.lock().0.iter().all(|m| is_complete(m.seq))
     }
 
-    /// Nobody waits for the messages of `queue` up to number `seq`, unless that one is complete.
+    /// Adds the messages of `queue` up to number `seq`, unless message `seq` is complete.
     pub(crate) fn add(&self, queue: &Arc<Queue>, seq: u64, is_complete: impl Fn(u64) -> bool) {
         let mut messages = self.messages.lock();
         if is_complete(seq) {
@@ -53,8 +53,8 @@ impl Unawaited {
         self.added.store(stamp, Ordering::Release);
     }
 
-    /// Forgets complete messages. Returns the numbers of those that a message of `queue` must wait for; it waits for
-    /// the first `seen` ones already, which this advances.
+    /// Forgets complete messages. Returns the numbers of those that a message of `queue` must wait for besides the
+    /// first `seen` ones, and advances `seen` to all.
     #[cold]
     pub(crate) fn before(&self, queue: &Queue, seen: &mut u64, is_complete: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut messages = self.messages.lock();
@@ -67,12 +67,12 @@ impl Unawaited {
 }
 
 impl Messages {
-    /// True if nobody waits for message `seq` of this queue.
+    /// True if message `seq` of this queue is unawaited.
     pub(crate) fn contains(&self, queue: &Arc<Queue>, seq: u64) -> bool {
         self.0.iter().any(|m| Arc::ptr_eq(&m.queue, queue) && seq <= m.seq)
     }
 
-    /// The numbers of all of them.
+    /// The numbers of all messages.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.0.iter().map(|m| m.seq).collect()
     }

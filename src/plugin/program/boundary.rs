@@ -6,14 +6,14 @@ use crate::base::{Error, Result, log};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Makes a call for C. If the call panics or fails, reports that and returns `failure`; while another thread ends the
-/// process, such a call is held.
+/// process, a failed call is held.
 #[inline]
 pub(crate) fn guard<R>(operation: &str, failure: R, call: impl FnOnce() -> Result<R>) -> R {
     let called = ending::call(|| {
         let called = catch_unwind(AssertUnwindSafe(call));
         if !matches!(called, Ok(Ok(_))) && ending::has_begun() {
             // libomptarget would abort the process, which would lose its status. This thread holds no lock of the
-            // plugin that the end may need.
+            // plugin that process exit may need.
             ending::hold();
         }
         called
@@ -45,7 +45,7 @@ pub(crate) fn catch<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
 #[inline(never)]
 fn report_interruption(operation: &str) {
     if crate::mpi::is_aborting() {
-        // The reason has been reported.
+        // The reason was reported.
         return;
     }
     log::error(format_args!(

@@ -6,7 +6,7 @@
 //! program may have locked it (`flockfile`).
 //!
 //! Lines of several devices do not mix: while one device is within a line, the text of the others
-//! waits for the end of that line, though not for long.
+//! waits for the end of that line, within limits.
 
 use crate::base::lock::{Mutex, order};
 use crate::base::log;
@@ -15,15 +15,15 @@ use crate::wire::reply::{OUTPUT_LEN, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the text of other devices waits for the end of a line; and how long if the rest of the
-/// line is known to be on its way.
+/// How long the text of other devices waits for the end of a line: usually, and if the rest of the line is
+/// known to be on its way.
 const LINE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// How long a construct waits for its device's text while another thread has the stream.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
-/// A longer part of a line is written before the line ends.
+/// A longer partial line is written before it ends.
 const LINE_MAX: usize = 64 << 10;
 
-/// Collects what regions print until it is written.
+/// Keeps the output of regions until it is written.
 pub(crate) struct Console {
     streams: [Mutex<Pending, { order::LEAF }>; 2],
     /// Bytes of all devices that are not written yet.
@@ -37,15 +37,15 @@ pub(crate) struct Console {
 struct Counts {
     arrived: AtomicU64,
     written: AtomicU64,
-    /// Written bytes that the device was informed of.
+    /// Written bytes that the device was told of.
     acknowledged: AtomicU64,
 }
 
-/// What waits to be written to one stream.
+/// The text that waits to be written to one stream.
 struct Pending {
     /// By device.
     texts: Vec<Text>,
-    /// The device that has begun a line and not ended it.
+    /// The device whose line was begun and not ended.
     within_line: Option<usize>,
     patience: [Duration; 2],
 }
@@ -110,11 +110,11 @@ impl Console {
         since.is_some_and(|since| since.elapsed() > STREAM_PATIENCE)
     }
 
-    /// Writes what can be written now. `goes_on` returns whether a device may continue its line.
+    /// Writes the text that can be written now. `goes_on` returns whether a device may continue its line.
     #[cold]
     pub(crate) fn write(&self, goes_on: &dyn Fn(usize) -> bool) {
         for stream in [Stream::Out, Stream::Err] {
-            // No need to wait: another thread that writes also writes what is here.
+            // No need to wait: a thread that is writing also writes the text that is here.
             let Some(file) = StdStream::try_lock(stream) else { continue };
             loop {
                 let next = self.streams[stream as usize - 1].lock().take(goes_on);
@@ -122,7 +122,7 @@ impl Console {
                 if let Err(e) = file.write(&bytes)
                     && !self.has_failed.swap(true, Ordering::Relaxed)
                 {
-                    // The region's printf has returned already and can't report this.
+                    // The region's printf has already returned and can't report this.
                     log::warning(format_args!("what regions print can't be written by the program: {e}"));
                 }
                 self.devices[device].written.fetch_add(bytes.len() as u64, Ordering::Release);
@@ -180,7 +180,7 @@ impl Pending {
         due.map(|device| self.take_of(device, others_wait))
     }
 
-    /// Takes a device's text. If others wait, leaves a partial line behind a whole one.
+    /// Takes a device's text. If others wait, leaves a partial line that follows a whole one.
     fn take_of(&mut self, device: usize, others_wait: bool) -> (usize, Vec<u8>) {
         let text = &mut self.texts[device];
         let line_end = text.bytes.iter().rposition(|b| *b == b'\n').map(|i| i + 1);
@@ -201,7 +201,7 @@ impl Pending {
 struct StdStream(*mut libc::FILE);
 
 impl StdStream {
-    /// `None` if another thread of the program has it.
+    /// `None` if another thread of the program has locked it.
     fn try_lock(stream: Stream) -> Option<StdStream> {
         // SAFETY: libc initializes the streams before any library; the lock is recursive.
         unsafe {

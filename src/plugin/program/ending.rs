@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Process exit: its status, the thread that runs the exit handlers, and the hold on other threads.
 //!
-//! A thread that still runs regions must not continue while libomptarget deinitializes itself:
-//! libomptarget 16 first removes the program's regions, and aborts when one of them starts; then it
-//! frees what the regions use, and crashes. Hence calls of other threads do not return once the
-//! program's own exit handlers have run ([`hold`]):
+//! A thread that still runs regions must not continue while libomptarget deinitializes itself: libomptarget 16 first
+//! removes the program's regions, and aborts when one of them starts; then it frees what the regions use, and crashes.
+//! Hence calls of other threads do not return once the program's own exit handlers have run ([`hold`]):
 //!
 //! | the end ([`Phase`]) | a thread that has not used a device | that uses one | that is held |
 //! | --- | --- | --- | --- |
@@ -13,17 +12,16 @@
 //! | ends the devices | is held (2) | is held (2) | stays, however long that takes |
 //! | has ended them | is held, and starts none | is held | stays, at most for [`REST`] (3) |
 //!
-//! 1. A destructor of a library may wait for it.
+//! 1. A library's destructor may wait for that thread.
 //! 2. Unless it has locks ([`with_locks`]), which the end may wait for: then a first use fails, and any other call may.
 //! 3. Then the process ends, with its status.
 //!
-//! The thread that ends the process is never held. A thread counts from its first call on, but may be on its way to
-//! that at any time, in libomptarget: nothing that the table promises depends on the number of such threads, which
-//! only tells how long to wait for them and whether to leave the devices.
+//! The thread that ends the process is never held. A thread counts from its first call on. Other threads may be on
+//! their way to a first call, in libomptarget: hence the table does not depend on the count. The count only decides how
+//! long to wait for threads to be held, and whether to leave the devices.
 //!
-//! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The
-//! thread's locks then stay locked, and a call of MPI may be incomplete, so nothing may be done that
-//! needs a lock or MPI.
+//! A signal handler may call `exit` while its thread is inside the plugin ([`is_inside`]). The thread's locks then stay
+//! locked, and a call of MPI may be incomplete. Hence process exit must then not use locks or MPI.
 
 use crate::mpi::pmi;
 use crate::sys::crew;
@@ -39,27 +37,27 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(20);
 /// [`SETTLE`] if no region is running.
 const SETTLE_IDLE: Duration = Duration::from_millis(2);
-/// How long the rest of process exit may take while a thread is held. It may wait for that thread: libomp does if the
-/// thread runs a `nowait` region, and some libraries wait for threads of their own.
+/// How long the rest of process exit may take while a thread is held. Process exit may wait for that thread: libomp
+/// does if the thread runs a `nowait` region, and some libraries wait for threads of their own.
 const REST: Duration = Duration::from_secs(1);
 /// How often a held thread checks whether it may continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How far the end of the process is.
+/// The progress of process exit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
     Running,
-    /// The process runs exit handlers, which may be the program's own.
+    /// The process runs exit handlers, perhaps the program's own.
     Exiting,
     /// The program's own exit handlers have run: other threads' calls are held.
     Begun,
-    /// The thread that runs the exit handlers ends the devices: it runs no destructor that could wait for a held
-    /// thread.
+    /// The thread that runs the exit handlers ends the devices. Meanwhile it runs no destructor that could wait for a
+    /// held thread.
     EndingDevices,
     /// The devices have ended, or end with the process.
     Ended,
-    /// No thread could be created that ends the process when its time is over: a held one does so.
+    /// No thread could be created to end the process when its time is over: a held thread does that.
     Unwatched,
 }
 
@@ -88,11 +86,11 @@ thread_local! {
     /// The thread is inside [`with_locks`].
     static HAS_LOCKS: Cell<bool> = const { Cell::new(false) };
     static USER: User = const { User };
-    /// The thread counts in [`USERS`]: not any more once its thread-local data is destroyed, which `exit` begins with.
+    /// The thread counts in [`USERS`], until its thread-local data is destroyed, which is the first step of `exit`.
     static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The ids of these threads, as far as there is room: a signal handler can read them. 0 is free.
+/// The ids of the threads in [`USERS`], as many as fit, for signal handlers to read. 0 is free.
 static USER_IDS: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 
 /// A thread that has called the plugin.
@@ -126,8 +124,8 @@ fn may_enter(stage: Stage) -> bool {
     stage != Stage::Inside
 }
 
-/// Makes a call of the plugin. Returns `None` if the thread is inside another call, which a signal
-/// handler has interrupted.
+/// Makes a call of the plugin. Returns `None` if the thread is inside another call that a signal handler
+/// has interrupted.
 #[inline]
 pub(crate) fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
     STAGE.with(|stage| {
@@ -144,8 +142,8 @@ pub(crate) fn call<R>(call: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
-/// Makes a call during which libomptarget, the dynamic loader or the plugin has locked for this thread what is also
-/// needed when the process exits: one that initializes a device, or loads or unloads images.
+/// Makes a call during which this thread holds a lock of libomptarget, the dynamic loader or the plugin that process
+/// exit also needs: one that initializes a device, or loads or unloads images.
 pub(crate) fn with_locks<R>(call: impl FnOnce() -> R) -> R {
     /// Ends the call, even if it panics.
     struct Locked(bool);
@@ -170,7 +168,7 @@ pub(crate) fn is_inside() -> bool {
     STAGE.get() == Stage::Inside
 }
 
-/// Moves the end of the process on to this phase. False if it was there.
+/// Advances to this phase. False if it was already reached.
 fn reach(phase: Phase) -> bool {
     PHASE.fetch_max(phase as u8, Ordering::SeqCst) < phase as u8
 }
@@ -225,7 +223,7 @@ pub(crate) fn is_user() -> bool {
     USER_IDS.iter().any(|id| id.load(Ordering::Relaxed) == this)
 }
 
-/// In a child by `fork`, whose thread has another id: it ends the process if its parent's did.
+/// In a child by `fork`, where the thread has another id: it ends the process if its parent's thread did.
 pub(crate) fn note_fork() {
     if THREAD.load(Ordering::SeqCst) != 0 {
         THREAD.store(thread(), Ordering::SeqCst);
@@ -236,9 +234,8 @@ pub(crate) fn holds() -> bool {
     HELD.load(Ordering::Relaxed) > 0
 }
 
-/// Holds the calls of all other threads from here on; `catch` makes them reach [`hold`]. Waits a
-/// moment for them: a thread whose call has just returned soon makes another one. `is_busy` is true
-/// while a region runs.
+/// Holds the calls of all other threads from here on; `catch` makes them reach [`hold`]. Waits briefly until they
+/// are held: a thread whose call has just returned soon makes another one. `is_busy` is true while a region runs.
 pub(crate) fn hold_others(catch: impl FnOnce(), is_busy: &dyn Fn() -> bool) {
     if has_begun() || !is_ending_thread() {
         return;
@@ -264,8 +261,8 @@ pub(crate) fn devices_are_ending() {
     }
 }
 
-/// Held calls never return from here on, because the devices have ended or end with the process. Process exit may wait
-/// for a thread that is held, or will be, in which case a timeout ends the process with the program's status.
+/// Held calls never return from here on, because the devices have ended or end with the process. If process exit waits
+/// for a held thread, a timeout ends the process with the program's status.
 pub(crate) fn devices_have_ended() {
     if !has_begun() || !reach(Phase::Ended) {
         return;
@@ -295,7 +292,7 @@ pub(crate) fn is_ending_thread() -> bool {
     THREAD.load(Ordering::SeqCst) == thread()
 }
 
-/// Keeps the calling thread from continuing while another one ends the process.
+/// Holds the calling thread while another one ends the process.
 #[cold]
 pub(crate) fn hold() {
     if is_ending_thread() {
@@ -312,8 +309,8 @@ pub(crate) fn hold() {
     HELD.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The same for a thread that crashes in libomptarget, which may have begun to deinitialize itself before the other
-/// threads are held. If the devices do not end soon, the crash takes its course.
+/// [`hold`] for a thread that crashes in libomptarget, which may begin to deinitialize itself before the other threads
+/// are held. If the devices do not end soon, the crash takes its course.
 pub(crate) fn hold_crashed() {
     let since = Instant::now();
     while phase() < Phase::EndingDevices && since.elapsed() < 3 * REST && !is_ending_thread() {
@@ -322,7 +319,7 @@ pub(crate) fn hold_crashed() {
     hold();
 }
 
-/// The table above: whether a thread is held in this phase, so long after [`Phase::Begun`] was reached.
+/// Whether a thread is held in this phase, `since_begun` after [`Phase::Begun`] was reached: the table above.
 fn is_held(phase: Phase, since_begun: Duration, has_locks: bool) -> bool {
     match phase {
         Phase::Running | Phase::Exiting => false,

@@ -2,9 +2,9 @@
 //! Threads that abort or crash because the process exits.
 //!
 //! When one thread calls `exit`, another may be in libomptarget or on its way there, but not in a call of the
-//! plugin, which could hold it. libomptarget aborts when such a thread starts a region of a program that it has
-//! already forgotten, and crashes when it needs what it has freed. The process would then die of the signal instead of
-//! exiting with its status. Hence such a thread stops where it is.
+//! plugin, which could hold it. libomptarget aborts when that thread starts a region of a program that is already
+//! unregistered, and crashes when it uses freed memory. The process would then die of the signal instead of
+//! exiting with its status. Hence the thread is stopped in the signal handler.
 
 use super::ending;
 use super::libraries;
@@ -19,24 +19,24 @@ const SIGNALS: [c_int; 3] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS];
 
 /// The program's own actions for [`SIGNALS`].
 static PROGRAMS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
-/// Where libomptarget has its code.
+/// libomptarget's code.
 static CODE: OnceLock<Range<usize>> = OnceLock::new();
 
-/// Finds out what [`stop_others`] must not: it may run when any lock is held.
+/// Looks up what [`stop_others`] can't, because it may run while any lock is held.
 pub(crate) fn prepare() {
     if let Some(code) = libraries::code_of_libomptarget() {
         let _ = CODE.set(code);
     }
 }
 
-/// From now on a thread stops when it aborts or crashes in libomptarget, or aborts and has called the plugin, unless
-/// it ends the process. Takes no lock.
+/// From now on a thread stops when it aborts or crashes in libomptarget, or when it aborts after having called the
+/// plugin, unless it is the thread that ends the process. Takes no lock.
 pub(crate) fn stop_others() {
     if PROGRAMS.get().is_some() {
         return;
     }
-    // SAFETY: plain records, for which zero is a valid value. The handler may run on any thread at any moment; it
-    // uses what was written before.
+    // SAFETY: plain records, for which zero is a valid value. The handler may run on any thread at any moment; all
+    // that it uses was written before.
     unsafe {
         let (mut programs, mut ours): ([libc::sigaction; _], libc::sigaction) = (zeroed(), zeroed());
         for (signal, program) in SIGNALS.iter().zip(&mut programs) {
@@ -45,7 +45,7 @@ pub(crate) fn stop_others() {
         if PROGRAMS.set(programs).is_ok() {
             ours.sa_sigaction = on_signal as *const () as usize;
             for (signal, program) in SIGNALS.into_iter().zip(programs) {
-                // Elsewhere the context lies on the thread's own stack, above what the thread was doing.
+                // Without SA_ONSTACK the context lies on the thread's own stack, next to the interrupted calls.
                 ours.sa_flags = libc::SA_SIGINFO | program.sa_flags & libc::SA_ONSTACK;
                 libc::sigaction(signal, &ours, ptr::null_mut());
             }
@@ -55,30 +55,29 @@ pub(crate) fn stop_others() {
 
 extern "C" fn on_signal(signal: c_int, info: *const libc::siginfo_t, context: *const c_void) {
     if signal == libc::SIGABRT && ending::is_user() && ending::is_inside() {
-        // MPI has called abort, and this thread may hold any lock of it and of the plugin.
+        // MPI has called abort. This thread may hold any lock of MPI and of the plugin.
         ending::with_locks(ending::hold);
     } else if is_in_libomptarget(context as usize) {
         ending::hold_crashed();
     } else if signal == libc::SIGABRT && ending::is_user() {
         ending::hold();
     }
-    // The program's own handler, or the system, gets the signal if the thread must not be held, or if its hold has
-    // timed out.
+    // The thread must not be held, or its hold has timed out: pass the signal on to the program's own action.
     // SAFETY: all calls are safe in a signal handler, and the records are whole.
     unsafe {
         let programs = PROGRAMS.get().into_iter().flatten().zip(SIGNALS).find(|(_, of)| *of == signal);
         libc::sigaction(signal, programs.map_or(ptr::null(), |(action, _)| action), ptr::null_mut());
-        // An instruction that has crashed is repeated, and crashes again.
+        // A crashed instruction is repeated, and crashes again.
         if signal == libc::SIGABRT || (*info).si_code <= 0 {
             libc::raise(signal);
         }
     }
 }
 
-/// True if the thread that was interrupted is in libomptarget, or in something that libomptarget has called: a register
-/// or the stack, which lie together from `context` on, has an address of its code.
+/// True if the interrupted thread is in libomptarget, or in a function that libomptarget called: a register or the
+/// stack, both of which follow `context`, contains an address of libomptarget's code.
 fn is_in_libomptarget(context: usize) -> bool {
-    /// The registers, all that AVX-512 has too, and the innermost calls: 16 KiB.
+    /// Enough for the registers, including those of AVX-512, and the innermost calls: 16 KiB.
     const PARTS: usize = 32;
     let Some(code) = CODE.get() else { return false };
     let mut words = [0usize; 64];

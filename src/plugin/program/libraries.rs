@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The shared libraries of this process, which images need on devices too.
+//! The shared libraries of this process, which images also need on devices.
 
 use crate::sys::process::{self, Mappings};
 use std::cell::OnceCell;
@@ -15,10 +15,10 @@ pub(crate) fn library_list(wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     libraries.flat_map(|(name, path)| [name.as_bytes(), b"\0", path.as_os_str().as_bytes(), b"\0"].concat()).collect()
 }
 
-/// File name and path of every shared object in this process, apart from names that are not UTF-8:
+/// File name and path of every shared object in this process, except those with names that are not UTF-8:
 /// no image refers to such a name.
 pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
-    /// The loader's name of it, and an address inside it.
+    /// An object's name in the loader, and an address inside the object.
     type Object = (PathBuf, usize);
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid record with `dlpi_phnum` headers, and the pointer given
@@ -38,7 +38,7 @@ pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
     // SAFETY: `each` gets `found`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
     let mappings = OnceCell::new();
-    // A path may be relative to the current directory of the time when the library was loaded.
+    // A path may be relative to the directory that was current when the library was loaded.
     let path_of = |name: PathBuf, address| match name.is_absolute() {
         true => Some(name),
         false => mappings.get_or_init(Mappings::now).file_at(address),
@@ -48,7 +48,7 @@ pub(crate) fn loaded_libraries() -> BTreeMap<String, PathBuf> {
     found.filter_map(|(name, at)| Some((name.file_name()?.to_str()?.to_string(), path_of(name, at)?))).collect()
 }
 
-/// How many shared objects this process has loaded so far, those that have gone too.
+/// The number of shared objects that this process has loaded so far, including unloaded ones.
 pub(crate) fn loads() -> u64 {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, loads: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid record, and the pointer given below.
@@ -67,7 +67,7 @@ pub(crate) fn uses_offload_api() -> bool {
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"olInit".as_ptr()) }.is_null()
 }
 
-/// Where libomptarget has its code, if the program or a library of its is linked with it.
+/// The addresses of libomptarget's code, if the program or one of its libraries is linked with libomptarget.
 pub(crate) fn code_of_libomptarget() -> Option<Range<usize>> {
     // SAFETY: the name is a C string.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__tgt_register_lib".as_ptr()) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The program's process, which has loaded the plugin: calls from it, what it prints, and its end.
+//! The program's process, which has loaded the plugin: its calls, its output, and its exit.
 //!
 //! | file | contents |
 //! | --- | --- |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The connection to all devices: sends messages, starts transfers, dispatches what arrives, and writes what
-//! regions print. Once the link is broken, every call fails, here and in the modules that use this one.
+//! The connection to all devices: sends messages, starts transfers, dispatches arrivals, and writes the output of
+//! regions. Once the link is broken, every call fails, here and in the modules that use this one.
 
 use crate::base::limits::OUTPUT_STEP;
 use crate::base::lock::{Mutex, order};
@@ -31,16 +31,17 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long MPI may take to end all ranks.
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
-/// How often to retry writing what regions printed while another thread holds the stream.
+/// How often to retry writing the output of regions while another thread holds the stream.
 const OUTPUT_RETRY: Duration = Duration::from_micros(100);
 
-/// What a bulk transfer is for: the link returns it at the end. Has the transfer's memory unless that is the program's.
+/// The purpose of a bulk transfer, which the link returns at its end. Owns the transfer's memory unless that is the
+/// program's.
 pub(crate) enum Completion {
-    /// It is a part of this message.
+    /// The transfer is a part of this message.
     Part { of: MessageId, lease: Arc<Lease> },
-    /// A device gets a piece of the program's memory.
+    /// A device receives this piece of the program's memory.
     Sent(Vec<u8>),
-    /// What the kernel of a message has changed, with the digests of what it was.
+    /// Memory that the kernel of a message changed, with digests of its old contents.
     Changed { message: MessageId, at: u64, new: Vec<u8>, old: Vec<u8> },
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Connection {
     pub(crate) ports: Ports,
     pub(crate) rank: usize,
     pub(crate) tracing: Tracing,
-    /// Which device has which addresses, for error messages.
+    /// The addresses of all devices, for error messages.
     addresses: OnceLock<Arc<AddressMap>>,
     console: Console,
     pub(crate) unified: Unified,
@@ -88,15 +89,15 @@ impl Connection {
         let _ = self.addresses.set(addresses);
     }
 
-    /// The calling thread ends the process: a broken connection does not fail other threads' calls.
+    /// Notes that the calling thread ends the process: a broken connection then does not fail other threads' calls.
     pub(crate) fn begin_end(&self) {
         let _ = self.ended_by.set(std::thread::current().id());
     }
 
     // ---- sending ---------------------------------------------------------------
 
-    /// Sends the batch of a queue at once. The message may be part of another message, `part_of`. It counts as one of
-    /// `owner`'s, and so does its failure.
+    /// Sends the batch of a queue at once. The message may be part of another message, `part_of`. The message and its
+    /// failure count as `owner`'s.
     #[inline]
     pub(crate) fn send(
         &self,
@@ -124,11 +125,11 @@ impl Connection {
 
     /// Makes a device answer, if it can.
     pub(crate) fn ask_for_answer(&self, port: usize) {
-        // An empty message is answered at once. If the link is broken, the waiting threads find out.
+        // Devices answer an empty message at once. If the link is broken, the waiting threads find out.
         let _ = self.control(&self.housekeeping[port], |_| {});
     }
 
-    /// Starts a bulk transfer to or from the device. The message, which was sent, has named the transfer and counts it
+    /// Starts a bulk transfer to or from the device. The message, which has been sent, names the transfer and counts it
     /// as one of its parts.
     pub(crate) fn start_transfer(
         &self,
@@ -155,7 +156,7 @@ impl Connection {
         let driven = self.link.drive(&mut inbox);
         for (transfer, result) in inbox.completed.drain(..) {
             match transfer {
-                // Such a transfer fails only if its command failed, and the command's answer gives the reason.
+                // This transfer fails only if its command failed, and the command's answer gives the reason.
                 Completion::Part { of, lease } => {
                     drop(lease);
                     self.ports.end_part(of);
@@ -174,8 +175,8 @@ impl Connection {
         driven.map_err(|e| self.broken(e))
     }
 
-    /// Makes every later use of the link fail. First waits for the driving thread to handle what it has received, for
-    /// `patience` at most.
+    /// Makes every later use of the link fail. First waits, for at most `patience`, until the driving thread has
+    /// handled what it received.
     pub(crate) fn leave(&self, patience: Duration) {
         let _inbox = self.inbox.try_lock_for(patience);
         self.link.leave(patience);
@@ -201,11 +202,11 @@ impl Connection {
                 let is_unawaited = |queue: &Arc<Queue>| self.ports[port].unawaited.lock().contains(queue, seq);
                 let queue = self.ports[port].flight.lock().unanswered(seq).map(|s| s.queue.clone());
                 if was_alive && queue.as_ref().is_some_and(is_unawaited) {
-                    // Before anybody can find the device lost.
+                    // This must precede `lose`, after which anybody can find the device lost.
                     self.ports[port].fail_unseen();
                 }
                 let mut error = self.error_of(port, &failure);
-                // Until the queue has the error: it may be left to itself at this moment.
+                // Locked until the queue has the error: another thread may be leaving the queue unawaited.
                 let unawaited = self.ports[port].unawaited.lock();
                 let unseen = |s: &&SentMessage| unawaited.contains(&s.queue, seq);
                 let kernel = self.ports[port].flight.lock().unanswered(seq).filter(unseen).map(|s| s.awaited.kernel);
@@ -252,12 +253,12 @@ impl Connection {
         }
     }
 
-    /// Receives a piece of what a kernel has changed.
+    /// Receives a piece of the memory that a kernel changed.
     fn receive_changed(&self, message: MessageId, at: u64, len: usize, old: Digests<'_>) {
         debug!("bulk data from rank {}: {len} bytes", self.ports[message.port].rank);
         let mut new = self.unified.buffers.take();
         new.resize(len, 0);
-        // SAFETY: the heap block does not move with the vector, which comes back when the transfer is done.
+        // SAFETY: the heap block does not move with the vector, which the link returns when the transfer is done.
         let span = unsafe { Span::new(new.as_mut_ptr(), len) };
         let changed = Completion::Changed { message, at, new, old: old.0.to_vec() };
         // If the link is broken, the waiting threads find out.
@@ -268,7 +269,7 @@ impl Connection {
         Peer { rank: self.ports[port].rank, tag: TAG_MEMORY }
     }
 
-    /// A device asks for something. The thread that drives answers once it holds no lock.
+    /// Notes a device's request. The driving thread answers it once it holds no lock.
     fn ask(&self, port: usize, request: Request) {
         self.ports[port].count_unasked();
         self.unified.ask(port, request);
@@ -283,7 +284,7 @@ impl Connection {
         flush_streams();
         let _runs = Deadline::start(ABORT_PATIENCE, code, pmi::fail_everywhere);
         self.link.abort(code, ABORT_PATIENCE);
-        // Another thread does not return from MPI, so that MPI can't abort.
+        // MPI can't abort, because another thread does not return from MPI.
         pmi::fail_everywhere();
         end(code)
     }
@@ -305,7 +306,7 @@ impl Connection {
         alive
     }
 
-    /// The program's error for a failure on a device. A device is lost only once.
+    /// The program's error for a failure on a device. Only the first loss of a device is reported.
     #[cold]
     fn error_of(&self, port: usize, failure: &Failure) -> Error {
         if failure.lost && !self.ports[port].lose() {
@@ -322,7 +323,7 @@ impl Connection {
         Error::Reported
     }
 
-    /// The same for a message that nobody waits for: the device is lost, and the next call on it writes why.
+    /// Handles the error of an unawaited message: the device is lost, and the next call on it writes why.
     #[cold]
     fn unseen(&self, port: usize, error: Error, was_alive: bool) -> Error {
         if was_alive {
@@ -331,7 +332,7 @@ impl Connection {
             }
             self.ports[port].fail_unseen();
         }
-        // Only now: the call that finds the device lost writes the line.
+        // Last, because the call that finds the device lost writes the line.
         self.ports[port].lose();
         Error::Reported
     }
@@ -340,7 +341,7 @@ impl Connection {
     fn broken(&self, e: Error) -> Error {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
             if ending::has_begun() {
-                // `guard` holds the call, not this function: its callers have locks, which the ending thread may need.
+                // `guard` holds the call instead: this function's callers have locks that the ending thread may need.
                 return Error::Closed;
             }
             // A failure now would make libomptarget abort the process, which would lose its status.
@@ -355,14 +356,14 @@ impl Connection {
 
     // ---- output ----------------------------------------------------------------
 
-    /// True if output of regions is not written yet, or a device has asked for something.
+    /// True if output of regions is not written yet, or a device has made a request.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
         self.console.is_waiting() || self.unified.is_asked()
     }
 
-    /// Answers what devices have asked for, and writes what regions have printed, unless another thread holds the
-    /// program's streams. May block forever: the caller must hold no lock of this library.
+    /// Answers the requests of devices, and writes the output of regions unless another thread holds the program's
+    /// streams. May block forever: the caller must hold no lock of this library.
     #[inline]
     pub(crate) fn write_output(&self) {
         if self.unified.is_asked() {
@@ -384,13 +385,13 @@ impl Connection {
         }
     }
 
-    /// True if everything a device has printed is written, or cannot be.
+    /// True if all output of a device is written, or cannot be.
     #[inline]
     pub(crate) fn is_output_written(&self, port: usize) -> bool {
         !self.console.owes(port)
     }
 
-    /// Waits until everything a device has printed is written, or cannot be.
+    /// Waits until all output of a device is written, or cannot be.
     #[inline]
     pub(crate) fn finish_output(&self, port: usize) {
         while self.console.owes(port) {
@@ -398,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Writes what regions have printed, or lets the thread that holds the stream do it.
+    /// Writes the output of regions, or lets the thread that holds the stream do it.
     #[cold]
     fn wait_for_output(&self) {
         let before = self.console.is_waiting();
@@ -423,7 +424,7 @@ impl Post for Connection {
         // SAFETY: as in `receive_changed`.
         let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         self.link.send_bulk(self.memory_of(port), span, Completion::Sent(bytes)).map_err(|e| self.broken(e))?;
-        // The pieces before this one move while the next one is read.
+        // The earlier pieces move while the next one is read.
         self.drive().map(drop)
     }
 

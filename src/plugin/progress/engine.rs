@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What all devices share: sends the batches of queues, and waits for the devices.
+//! Sends the batches of queues, and waits for the devices: one engine serves all devices.
 
 use super::connection::{Completion, Connection};
 use super::heartbeat::Heartbeat;
@@ -24,7 +24,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The connection to the devices, and how threads wait for it.
+/// The connection to the devices, and the waits of threads for it.
 pub(crate) struct Engine {
     pub(crate) connection: Connection,
     pub(crate) waiting: Waiting,
@@ -61,11 +61,11 @@ impl Engine {
         &self.connection.tracing
     }
 
-    /// True if this process may copy from and to a device's memory by itself, if that is possible: a device that is traced
-    /// records all copies, and one that may be replaced or has several processes sees all of them in messages.
+    /// True if this process may itself access a device's memory, where possible. It may not if a trace must contain all
+    /// copies, or if the device must see all copies in messages, because it has several processes or may be replaced.
     pub(crate) fn can_share_memory(&self, device: usize, hello: &Hello) -> bool {
         let is_plain = hello.processes == 1 && hello.backend == Backend::Cpu && !self.tracing().on;
-        // Another node may have a process of that number.
+        // Another node may have a process with that pid.
         is_plain && self.connection.link.doorbells().sees_running(self.port(device).rank)
     }
 
@@ -81,15 +81,16 @@ impl Engine {
         })?;
         let waited = self.wait_for_answer(queue, patience);
         if !queue.pending.is_idle() {
-            // A late answer is still written to it.
+            // A late answer is still written there.
             std::mem::forget(answer);
             return Err(waited.err().unwrap_or_else(|| Error::new("it does not answer")));
         }
         Ok(u64::from_le_bytes(*answer))
     }
 
-    /// Waits until a control queue is idle, or until nothing arrives from its device for `patience`. After half of that, the
-    /// device is asked to answer: a worker that repeats the work of a lost one answers only after that work.
+    /// Waits until a control queue is idle, or until nothing arrives from its device for `patience`. After half of
+    /// that, asks the device for an answer: a worker that repeats the work of a lost one executes the operation only
+    /// after that work.
     fn wait_for_answer(&self, queue: &Arc<Queue>, patience: Duration) -> Result<()> {
         let heard = || self.port(queue.port()).messages().1;
         let wait = || {
@@ -110,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// Sends what a queue has collected, if anything.
+    /// Sends the message that a queue has collected, if any.
     #[inline]
     pub(crate) fn flush(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
         if open.batch().is_empty() {
@@ -123,8 +124,8 @@ impl Engine {
         self.connection.send(queue, open, queue, None)
     }
 
-    /// The batch of a queue, with room for a command of this length and for its part of the reply. If
-    /// there is no room, sends what was collected first.
+    /// The batch of a queue, with room for a command of this length and for its part of the reply. If there is no
+    /// room, first sends the collected message.
     #[inline]
     pub(crate) fn reserve<'a>(
         &self,
@@ -140,8 +141,8 @@ impl Engine {
         Ok(open.batch())
     }
 
-    /// The next operation of a queue may change its device's memory: has the device itself make the reads of shared memory that
-    /// were not sent.
+    /// Prepares for an operation that may change the device's memory: makes the device itself execute the reads of
+    /// shared memory that were collected and not sent.
     #[inline]
     pub(crate) fn unshare(&self, queue: &Arc<Queue>, open: &mut Open) -> Result<()> {
         if !open.batch().shares() {
@@ -170,7 +171,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Orders what a queue collects from here on behind the messages that nobody waits for.
+    /// Orders the queue's operations from here on behind the unawaited messages.
     #[cold]
     fn order_behind_unawaited(&self, queue: &Arc<Queue>, open: &mut Open, room: (usize, usize)) -> Result<()> {
         let port = self.port(queue.port());
@@ -182,7 +183,7 @@ impl Engine {
         self.make_room(queue, open, room.0, room.1)
     }
 
-    /// Sends what was collected if there is no room for a command of this length and for its part of the reply, and
+    /// Sends the collected message if there is no room for a command of this length and for its part of the reply, and
     /// starts a message if none is open.
     #[inline]
     fn make_room(&self, queue: &Arc<Queue>, open: &mut Open, command: usize, reply: usize) -> Result<()> {
@@ -195,8 +196,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves what a queue has sent, up to message `last`, to the device. Returns once MPI has taken the data, or
-    /// another thread polls for that, and few enough messages are left.
+    /// Leaves the messages of a queue up to `last` to the device, unawaited. Returns once MPI has taken their data, or
+    /// another thread polls for that, and few enough messages are in flight.
     pub(crate) fn leave_unawaited(&self, queue: &Arc<Queue>, last: u64) -> Result<()> {
         let port = self.port(queue.port());
         if last != 0 {
@@ -207,8 +208,9 @@ impl Engine {
         self.wait_until(None, &|| are_few() && self.connection.link.is_sent(port.rank))
     }
 
-    /// Waits for the messages that nobody waited for: for kernels as long as they take, unless another thread keeps this one
-    /// from driving for `patience`. Of copies nothing can be seen any more but that they fail: `patience` is all they get.
+    /// Waits for the unawaited messages. If they may be kernels, waits as long as they take, unless another thread
+    /// keeps this one from driving for `patience`. If they are copies, only a failure could still matter: waits for
+    /// `patience`.
     pub(crate) fn settle_unawaited(&self, patience: Duration) -> Result<()> {
         let settled: Vec<_> = self.connection.ports.iter().map(Port::when_unawaited_are_over).collect();
         let (mut backoff, mut since) = (self.connection.link.backoff(self.waiting.policy), Instant::now());
@@ -230,7 +232,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds a command of bounded length to what a queue collects.
+    /// Adds a command of bounded length to a queue's batch.
     pub(crate) fn push(&self, queue: &Arc<Queue>, open: &mut Open, command: Command<'_>) -> Result<()> {
         self.unshare(queue, open)?;
         self.reserve(queue, open, COMMAND_MAX, 0)?.push(command);
@@ -242,8 +244,8 @@ impl Engine {
         self.port(message.id.port).flight.lock().is_over(message)
     }
 
-    /// Sends the message that an event is in and returns which it is. Returns `None` if the event is complete, or in the
-    /// batch that `waiting` collects.
+    /// Sends and returns the message that an event is in. Returns `None` if the event is complete, or in the batch that
+    /// `waiting` collects.
     pub(crate) fn settle(&self, event: &Event, waiting: Option<&Arc<Queue>>) -> Result<Option<QueueMessage>> {
         loop {
             let position = event.position.lock().clone();
@@ -251,7 +253,7 @@ impl Engine {
                 Position::Complete => return Ok(None),
                 Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
                 Position::Open(queue) => {
-                    // On a lost device or a broken link the event would stay open for ever.
+                    // On a lost device or a broken link the event would stay open forever.
                     self.connection.check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
@@ -279,7 +281,7 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Counts an unsuccessful poll by a caller that does not wait; some of them check the devices.
+    /// Counts an unsuccessful poll by a caller that does not wait; some polls check the devices.
     pub(crate) fn note_idle_poll(&self) {
         self.waiting.heartbeat.note_idle_poll(&self.connection);
     }
@@ -290,7 +292,7 @@ impl Engine {
         self.wait_until(Some(queue), &|| queue.pending.is_idle())?;
         self.connection.finish_output(queue.port());
         if ending::has_begun() {
-            // Meanwhile: another thread may have had the program's stream for a while.
+            // Process exit may have begun during `finish_output`, which waits for the program's streams.
             ending::hold();
         }
         Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Distinguishes a device that is stopped, cut off or dead from one that computes for a long time.
 //!
-//! Nothing here runs by itself: a thread whose wait takes long checks the devices at intervals. If
-//! a device owes an answer and has been silent for a while, the check sends it an empty message.
+//! No thread runs for this: a thread whose wait takes long checks the devices at intervals. If a
+//! device owes an answer and has been silent for a while, the check sends it an empty message.
 //! A device answers that at once, whatever else it does; one that does not answer is lost.
 
 use super::connection::Connection;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 /// How often the devices are checked. Shorter waits check nothing.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
-/// Every this many unsuccessful polls, one also checks the devices.
+/// One in this many unsuccessful polls also checks the devices.
 const IDLE_POLLS: usize = 256;
 /// How long a device may be silent after its process has ended: its last messages may be on their way.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
-    /// Messages and pieces that had arrived from it by the last check.
+    /// Messages and pieces that had arrived from the device by the last check.
     heard: u64,
     silent: Duration,
-    /// How long nothing has arrived since its process was seen to have ended.
+    /// How long nothing has arrived since the device's process was found to have ended.
     ended: Duration,
     asked: bool,
 }
@@ -32,10 +32,10 @@ struct Silence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     None,
-    /// Send it an empty message, which it must answer.
+    /// Send the device an empty message, which it must answer.
     Ask,
-    /// Give it up unless its process is seen to run: it has not answered the empty message either, and
-    /// has been silent for this time.
+    /// Give the device up unless its process is seen to run: it did not answer the empty message either, and has
+    /// been silent for this time.
     GiveUp(Duration),
     /// End the job: the device's process has ended, and nothing more arrives from it.
     End,
@@ -81,7 +81,7 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Devices may be silent for `limit` before they are asked to answer; 0 means for ever.
+    /// Devices may be silent for `limit` before they are asked to answer; 0 means forever.
     pub(crate) fn new(devices: usize, limit: Duration) -> Heartbeat {
         let checks = Checks { at: None, rounds: 0, devices: vec![Silence::default(); devices] };
         Heartbeat { limit, checks: Mutex::new(checks), idle_polls: AtomicUsize::new(0) }
@@ -94,8 +94,8 @@ impl Heartbeat {
         }
     }
 
-    /// Checks all devices if it is time to, and ends the job if one is lost: the program can't go on
-    /// without it, because MPI may still write into the memory for its results.
+    /// Checks all devices if a check is due, and ends the job if one is lost: the program can't go on without
+    /// that device, because MPI may still write into the memory for its results.
     #[cold]
     pub(crate) fn check(&self, connection: &Connection) {
         let (link, ports) = (&connection.link, &connection.ports);
@@ -129,13 +129,12 @@ impl Heartbeat {
         });
     }
 
-    /// Checks all devices, if it is time to. `heard` returns how much has arrived from a device, or
+    /// Checks all devices if a check is due. `heard` returns how much has arrived from a device, or
     /// `None` if nothing is awaited from it; `ended` returns whether its process is seen to have ended.
     ///
-    /// `rounds` changes whenever a thread has polled for what devices have sent. If it has not changed since
-    /// the last check, nobody has received anything, so silence is not the devices' fault. Of a time
-    /// without checks only a moment counts: the program itself may have been stopped, and then what the
-    /// devices sent meanwhile has yet to be received.
+    /// `rounds` changes whenever a thread has polled for arrivals. If it has not changed since the last check,
+    /// nobody received anything, so silence is not the devices' fault. Of a time without checks only a moment
+    /// counts: the program itself may have been stopped, and arrivals of that time are not yet received.
     fn check_all(
         &self,
         rounds: u64,
@@ -143,7 +142,7 @@ impl Heartbeat {
         ended: impl Fn(usize) -> bool,
         act: impl Fn(usize, Action),
     ) {
-        // A thread that checks does so for all threads.
+        // One thread checks for all.
         let Some(mut checks) = self.checks.try_lock() else { return };
         let passed = checks.at.map_or(Duration::ZERO, |at| at.elapsed());
         if checks.at.is_some() && passed < INTERVAL {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Progress in MPI's sense: threads that send and wait drive the link, and handle what arrives.
+//! Progress in MPI's sense: threads that send and wait drive the link, and handle arrivals.
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | `engine` | what all devices share: sends the batches of queues, and waits for devices |
+//! | `engine` | sends the batches of queues, and waits for devices |
 //! | `wait` | how a thread waits |
 //! | `heartbeat` | distinguishes a lost device from a busy one |
-//! | `connection` | the link to all devices: sends, dispatches what arrives, fails |
+//! | `connection` | the link to all devices: sends, dispatches arrivals, fails |
 //! | `progress_lock` | which of the waiting threads drives the link |
 
 pub(crate) mod connection;

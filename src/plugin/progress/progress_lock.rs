@@ -3,7 +3,7 @@
 //! over, or until the lock is free.
 //!
 //! Threads that have waited for longer than short regions take are patient: they do not make others give up the lock, and
-//! are not woken to take it. One of them has the watch: it checks by itself that the link is driven.
+//! are not woken to take it. One of them has the watch: it checks at short intervals that the link is driven.
 
 use crate::base::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, Thread, current, park_timeout, spin_loop,
@@ -11,15 +11,15 @@ use crate::base::sync::{
 use crate::plugin::messages::pending::Pending;
 use std::time::Duration;
 
-/// A sleeping thread checks by itself this often, unless another one has the watch.
+/// The longest sleep of a thread, unless it is patient and another one has the watch.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
-/// The same while another one has the watch.
+/// The longest sleep of a patient thread while another one has the watch.
 const MAX_REST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct ProgressLock {
     taken: AtomicBool,
-    /// How often it was taken.
+    /// How often the lock was taken.
     count: AtomicU64,
     /// Threads that want the lock.
     sleepers: Mutex<Vec<Thread>>,
@@ -31,9 +31,9 @@ pub(crate) struct ProgressLock {
 
 #[derive(Debug, Default)]
 struct Patient {
-    /// One of them has the watch.
+    /// A patient thread has the watch.
     is_watched: bool,
-    /// Those that rest meanwhile.
+    /// The others that sleep meanwhile.
     resting: Vec<Thread>,
 }
 
@@ -68,7 +68,7 @@ impl ProgressLock {
         }
     }
 
-    /// Takes the lock and returns how often it was taken; `None` if another thread holds it.
+    /// Takes the lock and returns how often it has been taken; `None` if another thread holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<u64> {
         let taken = self.taken.swap(true, Ordering::Acquire);
@@ -93,8 +93,8 @@ impl ProgressLock {
         self.hurried.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps briefly while another thread drives. `done` returns whether the caller's wait is over; the end of everything
-    /// `pending` wakes the caller.
+    /// Sleeps briefly while another thread drives. `done` returns whether the caller's wait is over; `pending` wakes
+    /// the caller when it becomes idle.
     #[cold]
     pub(crate) fn sleep(&self, pending: Option<&Pending>, done: &dyn Fn() -> bool) {
         self.hurried.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl ProgressLock {
         }
         let me = current();
         self.sleepers.lock().push(me.clone());
-        // What happens between here and the check above costs one sleep at most.
+        // A change between the check above and this point costs one sleep at most.
         park(pending, &me, MAX_SLEEP, &|| done() || !self.taken.load(Ordering::Acquire));
         let mut sleepers = self.sleepers.lock();
         let all = sleepers.len();
@@ -115,7 +115,7 @@ impl ProgressLock {
         let is_next = sleepers.len() == all;
         drop(sleepers);
         self.hurried.fetch_sub(1, Ordering::Relaxed);
-        // A thread whose wait is over does not take the lock that it was woken for.
+        // A thread whose wait is over does not take the lock for which it was woken.
         if is_next && done() {
             self.wake_next();
         }
@@ -127,8 +127,8 @@ impl ProgressLock {
         (!std::mem::replace(&mut patient.is_watched, true)).then(|| Watch(self))
     }
 
-    /// A patient thread sleeps: briefly if it has the watch, or if nothing else wakes it. Another one may pass the watch to it
-    /// meanwhile.
+    /// Lets a patient thread sleep, briefly if it has the watch or if nothing else would wake it. Meanwhile another
+    /// thread may pass the watch to it.
     #[cold]
     pub(crate) fn rest<'a>(
         &'a self,
@@ -155,7 +155,7 @@ impl ProgressLock {
     }
 }
 
-/// Parks the calling thread, unless its wait `is_over`. The end of everything `pending` unparks it.
+/// Parks the calling thread, unless its wait `is_over`. `pending` unparks it when it becomes idle.
 fn park(pending: Option<&Pending>, me: &Thread, limit: Duration, is_over: &dyn Fn() -> bool) {
     if let Some(pending) = pending {
         pending.set_waiter(Some(me.clone()));

@@ -19,26 +19,25 @@ use std::cell::LazyCell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long a message waits at most while [`IN_FLIGHT`] others are not answered. Their kernels may
-/// depend on this message.
+/// How long a message waits at most while [`IN_FLIGHT`] others are incomplete, whose kernels may depend on it.
 const CROWDED_PATIENCE: Duration = Duration::from_millis(10);
-/// How long such a thread sleeps between its looks.
+/// How long a thread sleeps between its checks for room.
 const ROOM_SLEEP: Duration = Duration::from_micros(200);
 /// How often a thread checks its own queue before it sleeps while another one drives.
 const SPINS: u32 = 500;
-/// A longer wait is not a wait for a short region.
+/// The longest wait for a short region. A thread that has waited longer is patient.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// When a wait began, by its first reading: short waits never read the clock.
+/// When a wait began. The first use reads the clock, so short waits never do.
 type Start = LazyCell<Instant>;
 
-/// What a thread that has driven does next, without the lock, if its wait is not over.
+/// What a thread does after driving, without the lock, if its wait is not over.
 enum Then {
-    /// It pauses, and drives again.
+    /// Pause, and drive again.
     Pause,
-    /// It leaves the lock to another thread.
+    /// Leave the lock to another thread.
     GiveWay,
-    /// It sleeps for a moment: another thread is inside MPI.
+    /// Sleep for a moment, because another thread is inside MPI.
     Nap,
 }
 
@@ -62,7 +61,7 @@ impl Waiting {
     ) -> Result<()> {
         let mut backoff = connection.link.backoff(self.policy);
         let since = Start::new(Instant::now);
-        // When it had the lock last, and how often the lock had been taken then.
+        // How often the lock had been taken when this thread last took it, and when it released it.
         let (mut last, mut watch) = (None, None);
         if queue.is_some_and(|queue| queue.waited_long.load(Relaxed)) {
             backoff.give_way();
@@ -78,21 +77,22 @@ impl Waiting {
                 }
                 continue;
             };
-            // The doorbell rings for the replies of all waiting threads: while others drive often, this one must not sleep
-            // on it.
+            // The doorbell rings for the replies of all waiting threads: while others drive often, this thread must not
+            // sleep on it.
             let is_one_of_several = last.is_some_and(|(last, since): (u64, Instant)| {
                 let others = (nth - last - 1).min(u32::MAX.into()) as u32;
                 since.elapsed() < SHORT.saturating_mul(others)
             });
             let driven = self.drive_until(connection, done, &mut backoff, &since);
             if backoff.was_long() && done() {
-                // For another thread that has waited as long, and sleeps. It finds an error itself, once it drives.
+                // Another thread may have waited as long and be asleep: handle its reply too. It finds an error itself
+                // once it drives.
                 let _ = connection.drive();
             }
             self.progress.unlock();
             let then = driven?;
             if connection.has_output() {
-                // That may take long, or block: another thread has the watch meanwhile.
+                // Writing may take long, or block: let another thread have the watch meanwhile.
                 watch = None;
                 connection.write_output();
             }
@@ -129,7 +129,7 @@ impl Waiting {
         watch.is_some()
     }
 
-    /// A patient thread sleeps while others drive, or one of them has the watch.
+    /// Lets a patient thread sleep while others drive or one of them has the watch.
     fn stand_by<'a>(&'a self, watch: &mut Option<Watch<'a>>, pending: Option<&Pending>, done: &dyn Fn() -> bool) {
         self.has_watch(watch);
         self.progress.rest(watch, pending, done);
@@ -155,9 +155,10 @@ impl Waiting {
                 Progress::Made => backoff.reset(),
                 _ if backoff.is_long() && connection.has_output() => return Ok(Then::Pause),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(Then::GiveWay),
-                // That thread may have polled before this one announced its sleep; it may also be inside MPI for long.
+                // The driving thread may have polled before this one announced its sleep; it may also be inside MPI for
+                // long.
                 Progress::Elsewhere if backoff.will_sleep(connection.link.bulk_patience()) => return Ok(Then::Nap),
-                // A sleeping thread does not drive, and another one may be in more of a hurry.
+                // A sleeping thread does not drive, and another thread may be more urgent.
                 _ if backoff.will_sleep(connection.link.bulk_patience()) => return Ok(Then::Pause),
                 _ => {
                     if self.progress.is_wanted() {
@@ -170,8 +171,8 @@ impl Waiting {
         Ok(Then::Pause)
     }
 
-    /// Waits a moment for answers of a device that has many messages. Unlike other waits, this one
-    /// writes no output: the caller has locked its queue, which must not wait for a program's streams.
+    /// Waits a moment for answers of a device with many incomplete messages. Unlike other waits, this one
+    /// writes no output: the caller has locked its queue, which must not wait for the program's streams.
     #[cold]
     pub(crate) fn wait_for_room(&self, connection: &Connection, port: &Port) -> Result<()> {
         let (mut backoff, since) = (connection.link.backoff(self.policy), Instant::now());
@@ -191,7 +192,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Checks the heartbeat if a wait has taken long.
+    /// Checks the devices if a wait has taken long.
     fn check_liveness(&self, connection: &Connection, since: &Start) {
         if since.elapsed() >= heartbeat::INTERVAL {
             self.heartbeat.check(connection);

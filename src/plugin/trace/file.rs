@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-/// The program's process id; that of device n is n + 1 higher.
+/// The program's process id in the trace; device n has `PROGRAM + 1 + n`.
 const PROGRAM: usize = 1;
 /// The first row of transfers with queues of their own, each of which has one message only.
 const OWN_ROWS: u64 = 1 << 32;
@@ -43,7 +43,7 @@ enum Line<'a> {
     ArrowEnd { name: &'a str, cat: &'a str, pid: usize, tid: u64, ts: f64, id: usize, bp: char },
 }
 
-/// The times of a device can differ from the program's by `clock_error` microseconds.
+/// `clock_error` is the possible error of a device's times against the program's, in microseconds.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum MetaArgs<'a> {
@@ -80,8 +80,7 @@ struct Slice<'a> {
     args: SliceArgs,
 }
 
-/// The name of an arrow, and the slices from and to which it leads, by their indices in
-/// [`Picture::slices`].
+/// The name of an arrow, and its first and last slice, by their indices in [`Picture::slices`].
 type Arrow = (&'static str, usize, usize);
 
 /// The contents of the file, without the names of processes.
@@ -99,7 +98,7 @@ struct Picture<'a> {
 struct HostEnds {
     /// By message, the slice of its last request.
     sent: HashMap<u64, usize>,
-    /// By message, the wait for it as the last one.
+    /// By message, the slice of the wait that it ended.
     waited: HashMap<u64, usize>,
     /// By queue, the last message and the slice of each wait, in order.
     waits: HashMap<u32, Vec<(u64, usize)>>,
@@ -124,8 +123,8 @@ fn process(view: &View<'_>) -> usize {
 }
 
 impl<'a> Picture<'a> {
-    /// Adds what the program requested of a device. A request lasts until the next one. `labels` are
-    /// the names of launches by the kernel's index.
+    /// Adds the program's requests to a device. A request lasts until the next one. `labels` are the
+    /// names of launches by the kernel's index.
     fn add_host(&mut self, view: &'a View<'_>, labels: &'a [String]) -> HostEnds {
         let mut ends = HostEnds::default();
         for (&queue, notes) in &view.seen.host.notes {
@@ -149,7 +148,7 @@ impl<'a> Picture<'a> {
                     What::Load => slice.name = "load image",
                     What::Launch(place) => slice.name = &labels[place as usize],
                     What::Sent(seq) => {
-                        // There is an earlier request: see `QueueTrace::sent`.
+                        // There is an earlier request, see `QueueTrace::sent`.
                         ends.sent.insert(seq, self.slices.len() - 1);
                         continue;
                     }
@@ -167,7 +166,7 @@ impl<'a> Picture<'a> {
         ends
     }
 
-    /// Adds what a device did, and the arrows between it and the program.
+    /// Adds a device's operations, and the arrows between the device and the program.
     fn add_device(&mut self, view: &'a View<'_>, ends: &HostEnds) {
         let (rows, me) = (rows_of(view), view.device.port().rank as u32);
         let (pid, time) = (process(view), |ticks| view.at(ticks));
@@ -241,13 +240,13 @@ impl<'a> Picture<'a> {
             lines.meta("thread_name", place(row), MetaArgs::Name { name })?;
             lines.meta("thread_sort_index", place(row), MetaArgs::SortIndex { sort_index: place(row).1 })?;
         }
-        // Ends of arrows by slice: the arrow's number, its name, whether this is its start, and the time.
+        // By slice, the ends of arrows: the arrow's number, its name, whether this is its start, and the time.
         let mut ends: HashMap<usize, Vec<(usize, &str, bool, i64)>> = HashMap::new();
         for (id, &(name, from, to)) in self.arrows.iter().enumerate() {
             let begin = self.slices[from].begin;
             ends.entry(from).or_default().push((id, name, true, begin));
-            // Not before its start: the slice where it ends may have begun earlier, as waits do, or
-            // clocks may differ.
+            // An arrow must not end before its start. Its last slice may have begun earlier, as waits do,
+            // and clocks may differ.
             ends.entry(to).or_default().push((id, name, false, begin.max(self.slices[to].begin)));
         }
         // Outer slices come before inner ones.
@@ -296,8 +295,8 @@ impl<W: Write> Lines<'_, W> {
     }
 }
 
-/// The rows of a device by queue: one for each queue of the program. Queues of one transfer only share
-/// rows, as few as possible without overlaps.
+/// The rows of a device by queue. Each queue of the program has its own row. Queues of a single
+/// transfer share rows, as few as possible without overlaps.
 fn rows_of(view: &View<'_>) -> HashMap<u32, u64> {
     let notes = &view.seen.host.notes;
     let mut own: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -312,7 +311,7 @@ fn rows_of(view: &View<'_>) -> HashMap<u32, u64> {
     }
     let mut own: Vec<_> = own.into_iter().collect();
     own.sort_by_key(|&(_, (begin, _))| begin);
-    // By row, the time from which on it is free.
+    // By row, the time when it becomes free.
     let mut free: Vec<u64> = Vec::new();
     for (queue, (begin, end)) in own {
         let lane = free.iter().position(|&f| f <= begin).unwrap_or_else(|| {

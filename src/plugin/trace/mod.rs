@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Statistics and traces of what the program and the devices did.
+//! Statistics and traces of the program and the devices.
 //!
-//! Queues record what is requested of them (see [`crate::plugin::messages::queue_trace`]), devices what they do. Both
+//! Queues record the program's requests (see [`crate::plugin::messages::queue_trace`]), devices their operations. Both
 //! identify kernels by address, so records are collected before an image is unloaded, and at the
-//! end. At the start and at the end the devices' clocks are compared with the program's.
+//! end. At the start and at the end, the devices' clocks are compared with the program's.
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -31,13 +31,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use view::{Seen, View};
 
-/// Round trips that compare two clocks: the least number, how long more of them may take, and the
+/// Round trips that compare two clocks: the least number, the time after which no more are made, and the
 /// greatest number. The one with the shortest delay counts.
 const ROUND_TRIPS: (u32, Duration, u32) = (10, Duration::from_millis(20), 100);
-/// How long a device that owes the answer to a request for the trace may be silent.
+/// How long a device may be silent before it answers a request for the trace.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same moment on the clock of a device and on the program's.
+/// One moment on the clocks of a device and of the program.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     there: u64,
@@ -47,7 +47,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// Asks a device for its time. Takes the answer for the middle of the round trip.
+    /// Asks a device for its time, and assigns the answer to the middle of the round trip.
     fn now(device: &Device) -> Result<Moment> {
         let (few, time, many) = ROUND_TRIPS;
         let (since, mut best) = (Instant::now(), None::<Moment>);
@@ -73,7 +73,7 @@ struct TracedDevice {
     seen: Mutex<Seen, { order::SEEN }>,
 }
 
-/// Collects what happens until the end of the program.
+/// Collects the records of all devices until the end of the program.
 pub(crate) struct Trace {
     program: String,
     stats: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Begins to trace the devices, if the user requests it.
+    /// Begins to trace the devices if the user requests it.
     pub(crate) fn begin(settings: &Settings, program: String, devices: &[Device]) -> Result<Option<Trace>> {
         let tracing = Tracing::of(settings);
         if !tracing.on {
@@ -169,7 +169,7 @@ impl Trace {
     }
 }
 
-/// Replaces each `%p` of a path by the process id, so that several programs can have traces.
+/// Replaces each `%p` in a path by the process id, so that several programs can write traces.
 fn own(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().as_bytes().to_vec();
     while let Some(at) = name.windows(2).position(|w| w == b"%p") {

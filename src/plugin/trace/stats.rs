@@ -18,7 +18,7 @@ const DIRECTIONS: [&str; Direction::ALL.len()] = [
     "from its accelerator",
 ];
 
-/// What kernels fetched of the program's memory, found unchanged, and changed there.
+/// The program's memory that kernels fetched, found unchanged, and changed.
 const MEMORY: [&str; 3] = ["program's memory fetched", "program's memory unchanged", "program's memory changed"];
 
 pub(crate) fn table(view: &View<'_>) -> String {

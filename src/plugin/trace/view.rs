@@ -7,20 +7,20 @@ use crate::plugin::messages::queue_trace::DeviceTrace;
 use crate::wire::record::{Direction, Kind, Record, Sum, TraceEvent};
 use std::collections::HashMap;
 
-/// What was collected of a device. Times are ticks of its clock, except those of notes.
+/// The records collected from a device. Times are ticks of its clock, except those of notes.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Symbols of kernels, at the end their names. The other fields refer to a kernel by its index.
+    /// Symbols of kernels; at the end, their names. The other fields refer to a kernel by its index here.
     pub(super) names: Vec<String>,
     places: HashMap<String, usize>,
     pub(super) kernels: Vec<Sum>,
-    /// What kernels fetched of the program's memory, found unchanged, and changed there.
+    /// By kernel, the program's memory that it fetched, found unchanged, and changed.
     pub(super) memory: Vec<[Sum; 3]>,
     pub(super) moved: [Sum; Direction::ALL.len()],
     pub(super) events: Vec<TraceEvent>,
     pub(super) dropped: u64,
     pub(super) host: DeviceTrace,
-    /// Messages that were sent to collect this.
+    /// The number of messages sent to collect these records.
     pub(super) asked: u64,
 }
 

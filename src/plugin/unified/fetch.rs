@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Sends the program's memory to a device, but for what the device has already: it has kept pages of earlier regions, and
-//! names them by digests. The program compares these with digests of what it has now.
+//! Sends the program's memory to a device, except what the device already has: it keeps pages of earlier regions, and
+//! names them by digests. The program compares these with digests of its current memory.
 
 use super::Post;
 use crate::base::Result;
@@ -19,7 +19,7 @@ const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
 /// Bytes of memory in several messages: whole blocks.
 const MESSAGES: usize = PIECE / PAGE * BLOCK;
 
-/// Sends a range that begins with a page, or what there is from its start on; false if there is nothing.
+/// Sends the readable prefix of a range that begins with a page; false if nothing is readable.
 pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<bool> {
     let aside = post.0.piece_len();
     let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: post.0.buffers().take() };
@@ -41,14 +41,14 @@ pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known
     Ok(at > range.start)
 }
 
-/// Divides a range into what a device knows and what it does not.
+/// Divides a range into parts that a device has and parts that it does not have.
 struct Parts<'a> {
     next: Option<KnownPart>,
     rest: Known<'a>,
 }
 
 impl Parts<'_> {
-    /// Where the part at an address ends, before `limit`, and its digest on the device, if the device has it.
+    /// The end of the part at an address, at most `limit`, and the part's digest on the device, if the device has it.
     fn part(&mut self, at: u64, limit: u64) -> Result<(u64, Option<u128>)> {
         while self.next.is_some_and(|(known, ..)| known < at) {
             self.next = self.rest.take()?;
@@ -62,20 +62,20 @@ impl Parts<'_> {
     }
 }
 
-/// Sends memory: next are `same` bytes at an address that the device has already, and `bytes` behind these.
+/// Sends memory: next, the `same` bytes at an address that the device already has, and the `bytes` after these.
 struct Sender<'a> {
     post: (&'a dyn Post, usize),
-    /// Bytes of a piece of bulk data, if there may be such.
+    /// Bytes of a piece of bulk data, if bulk data can be used.
     aside: Option<usize>,
     at: u64,
-    /// Where all of the answer ends, or before.
+    /// The end of the requested range; the answer may end earlier.
     end: u64,
     same: u64,
     bytes: Vec<u8>,
 }
 
 impl Sender<'_> {
-    /// Adds what there is of a part that is no longer than a block. Returns how much that is.
+    /// Adds the readable prefix of a part, which is no longer than a block. Returns its length.
     fn read(&mut self, at: u64, wanted: usize, digest: Option<u128>) -> Result<usize> {
         let most = self.aside.unwrap_or(MESSAGES);
         if self.bytes.len() + wanted > most {
@@ -98,7 +98,7 @@ impl Sender<'_> {
         Ok(n)
     }
 
-    /// Sends what there is; `more` is true if something follows.
+    /// Sends what was collected; `more` is true if the answer goes on.
     fn flush(&mut self, more: bool) -> Result<()> {
         let (post, port) = self.post;
         if self.aside.is_some() && self.bytes.len() >= MEMORY_PIECE_MIN {

@@ -26,7 +26,8 @@ pub(super) fn name_of(at: u64) -> Result<(String, bool)> {
     Ok((symbol, is_exported))
 }
 
-/// The symbol of a function of which the loader has chosen the version at this address, for this processor (`strcmp`).
+/// The symbol of a function with several versions, of which the loader chose the one at this address for this processor
+/// (`strcmp`).
 fn chosen(file: &[u8], at: u64) -> Result<Option<String>> {
     let is_here = |name: &String| {
         let name = CString::new(name.as_str()).unwrap_or_default();
@@ -36,7 +37,7 @@ fn chosen(file: &[u8], at: u64) -> Result<Option<String>> {
     Ok(elf::indirect_functions(file)?.into_iter().find(is_here))
 }
 
-/// What the loader has added to the addresses of the file that an address belongs to.
+/// The load address of the file that an address belongs to.
 fn load_base(at: u64) -> Option<u64> {
     /// The head of glibc's `struct link_map` (link.h).
     #[repr(C)]
@@ -53,8 +54,8 @@ fn load_base(at: u64) -> Option<u64> {
     }
     const RTLD_DL_LINKMAP: libc::c_int = 2;
     let mut map = std::ptr::null();
-    // SAFETY: both results are writable, and with this flag the extra one is a link map, which lives as long as the
-    // file is loaded.
+    // SAFETY: both results are writable. With this flag the extra one is a link map, which lives as long as the file is
+    // loaded.
     unsafe {
         let mut info = std::mem::zeroed();
         let found = dladdr1(at as *const c_void, &mut info, &mut map, RTLD_DL_LINKMAP) != 0 && !map.is_null();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Takes changes over into the program's memory, which its threads use meanwhile.
+//! Merges changes into the program's memory while its threads use it.
 
 use crate::base::limits::PAGE;
 use crate::base::{Error, Result};
@@ -31,7 +31,7 @@ impl fmt::Display for Conflict {
 
 /// Fails if the memory can't be written.
 pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
-    /// Makes pages present as a write would (Linux 5.14).
+    /// Faults pages in as a write would (Linux 5.14).
     const MADV_POPULATE_WRITE: libc::c_int = 23;
     let end = at.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
     let (start, end) = (at & !(PAGE - 1), end.ok_or_else(|| Error::new("it has changed memory at no address"))?);
@@ -46,15 +46,15 @@ pub(super) fn check_writable(at: u64, len: usize) -> Result<()> {
     Err(Error::new(format!("it has changed the program's memory at {at:#x}, which can't be written")))
 }
 
-/// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all others as they are.
-/// A byte in conflict is not changed either; the first such byte is returned. A byte that already has the new value is not
-/// in conflict: several devices may store the same flag.
+/// Replaces the bytes that differ between `old` and `new`, each word in one access, and leaves all other bytes. Does
+/// not replace bytes in conflict, and returns the first of these. A byte that already has the new value is not in
+/// conflict: several devices may store the same flag.
 ///
 /// # Safety
 /// The pages of `to[..new.len()]` can be read and written. Other threads access them by atomic or plain accesses of the
 /// processor, never by references.
 pub(super) unsafe fn merge(to: *mut u8, new: &[u8], old: &[u8]) -> std::result::Result<(), Conflict> {
-    // What lies before the first whole word, the whole words, and the rest.
+    // The bytes before the first whole word, the whole words, and the rest.
     let lead = to.align_offset(WORD).min(new.len());
     let (head, new) = new.split_at(lead);
     let (old_head, old) = old.split_at(lead);
@@ -98,8 +98,8 @@ unsafe fn merge_words(
     merged
 }
 
-/// Replaces words two at a time, as long as they have their old values: that takes half the time. Returns how many words
-/// were replaced.
+/// Replaces words two at a time, which takes half the time, as long as they have their old values. Returns the number
+/// of words that need no further work.
 ///
 /// # Safety
 /// As for [`merge_words`].
@@ -117,8 +117,8 @@ unsafe fn replace_pairs(first: *const AtomicU64, new: &[[u8; WORD]], old: &[[u8;
     2 * kept.unwrap_or(new.len())
 }
 
-/// Replaces 16 bytes if they have their old values. The standard library's `cmpxchg16b` becomes a call of libatomic in a
-/// shared library (Rust 1.95).
+/// Replaces 16 bytes if they have their old values. In a shared library, the standard library's `cmpxchg16b` becomes a
+/// call of libatomic (Rust 1.95).
 ///
 /// # Safety
 /// As for [`merge_words`], with an address that is a multiple of 16. The processor has `cmpxchg16b`.
@@ -144,7 +144,7 @@ unsafe fn replace_pair(at: *mut u128, old: &[u8; 2 * WORD], new: &[u8; 2 * WORD]
     u128::from(low) | u128::from(high) << 64 == old
 }
 
-/// Merges bytes of one word, from its byte `place` on.
+/// Merges bytes of one word, starting at its byte `place`.
 ///
 /// # Safety
 /// As for [`merge`], if there are any bytes.
@@ -189,8 +189,8 @@ fn merge_word(word: &AtomicU64, new: u64, old: u64) -> std::result::Result<(), C
     }
 }
 
-/// The bytes of the word at an address, `here`, that can't be replaced because something else has changed them, as a
-/// mask, and the first of them.
+/// The conflicting bytes of the word `here` at an address, which something else has changed: their mask, and the first
+/// of them.
 #[cold]
 fn conflicts(at: u64, (here, new, old): (u64, u64, u64)) -> (u64, Option<Conflict>) {
     let words = [here, new, old].map(u64::to_ne_bytes);
@@ -205,11 +205,11 @@ fn conflicts(at: u64, (here, new, old): (u64, u64, u64)) -> (u64, Option<Conflic
     (u64::from_ne_bytes(mask), first)
 }
 
-/// All bits of each byte that is not 0.
+/// A mask of the bytes that are not 0.
 #[inline]
 fn nonzero_bytes(word: u64) -> u64 {
     const LOW: u64 = u64::from_ne_bytes([0x7f; WORD]);
-    // Of each byte the highest bit, which no addition carries over.
+    // The highest bit of each byte; the addition does not carry into the next byte.
     let highest = (((word & LOW) + LOW) | word) & !LOW;
     (highest >> 7) * 0xff
 }

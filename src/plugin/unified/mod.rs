@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Serves regions that use the program's memory by the program's addresses: sends what they ask for, and takes over what
-//! they have changed. The waiting thread does so, between its polls.
+//! Serves regions that use the program's memory at the program's addresses: sends the memory that they request, and
+//! merges their changes. A waiting thread does this between its polls.
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | this one | which devices can do that, and what they ask for |
+//! | this one | decides which devices can run such regions, and handles their requests |
 //! | `fetch` | sends the program's memory to a device |
 //! | `functions` | the symbols of the program's functions, by their addresses |
-//! | `merge` | takes changes over into the program's memory |
+//! | `merge` | merges changes into the program's memory |
 
 mod fetch;
 mod functions;
@@ -48,20 +48,20 @@ static REQUIRED: AtomicBool = AtomicBool::new(false);
 /// The program has `requires unified_shared_memory`.
 static DIRECTIVE: AtomicBool = AtomicBool::new(false);
 
-/// libomptarget has passed on what the program requires.
+/// libomptarget has reported the program's requirements.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// libomptarget passes on what the program requires, as those of LLVM 14 to 18 do.
+/// Notes that libomptarget reports the program's requirements, as those of LLVM 14 to 18 do.
 pub(crate) fn note_report() {
     REPORTED.store(true, Ordering::Relaxed);
 }
 
-/// The program allocates memory that regions may use.
+/// Notes that the program allocates memory that regions may use.
 pub(crate) fn require() {
     REQUIRED.store(true, Ordering::Relaxed);
 }
 
-/// The program has `requires unified_shared_memory`.
+/// Notes that the program has `requires unified_shared_memory`.
 pub(crate) fn note_directive() {
     DIRECTIVE.store(true, Ordering::Relaxed);
     require();
@@ -84,7 +84,8 @@ fn find_directive() {
     }
 }
 
-/// Buffers of bulk data for reuse. malloc would keep many times as much: each thread's arena has those that it has freed.
+/// Buffers of bulk data, kept for reuse. malloc would keep many times as much, because each thread's arena keeps the
+/// buffers that it freed.
 #[derive(Default)]
 pub(super) struct SpareBuffers(Mutex<Vec<Vec<u8>>, { order::LEAF }>);
 
@@ -107,11 +108,11 @@ impl SpareBuffers {
 pub(super) trait Post {
     /// Sends an answer.
     fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()>;
-    /// Where buffers for pieces come from.
+    /// The buffers for pieces.
     fn buffers(&self) -> &SpareBuffers;
     /// Sends a piece of the program's memory as bulk data.
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
-    /// Bytes of such a piece, if they can be sent.
+    /// The size of a piece, if pieces can be sent.
     fn piece_len(&self) -> Option<usize>;
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn is_required() -> bool {
     REQUIRED.load(Ordering::Relaxed)
 }
 
-/// What a device asks for.
+/// A device's request.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// `known` is a list of [`Known`] parts.
@@ -137,7 +138,7 @@ pub(crate) enum Request {
         new: u64,
         old: SharedFile,
     },
-    /// The bytes have arrived, if nothing has failed; `old` is a list of [`Digests`].
+    /// `new` has arrived, or its transfer has failed; `old` is a list of [`Digests`].
     Merge {
         seq: u64,
         at: u64,
@@ -149,15 +150,16 @@ pub(crate) enum Request {
     },
 }
 
-/// Where a device has its first stack. A program that lets regions use its memory keeps these addresses reserved: its own
-/// stack might grow to there. Other programs don't, they may need all of their stack.
+/// The addresses of a device's first stack. A program that lets regions use its memory reserves them, because its own
+/// stack might grow into them. Other programs don't: they may need all of their stack.
 struct FirstStack {
     range: Range<u64>,
     reserved: OnceLock<std::result::Result<Vec<Reservation>, String>>,
 }
 
 impl FirstStack {
-    /// Reserves it; if the program has something there, that is the reason why its regions can't use its memory.
+    /// Reserves the addresses. If the program has something there, returns that as the reason why regions can't use its
+    /// memory.
     fn obstacle(&self) -> Option<String> {
         let reserve = || {
             let now = Mappings::now();
@@ -172,16 +174,16 @@ impl FirstStack {
     }
 }
 
-/// What devices have asked for.
+/// The devices' requests.
 struct Requests {
     /// With the devices' numbers.
     waiting: VecDeque<(usize, Request)>,
-    /// By device, whether a thread answers one.
+    /// By device, whether a thread is answering one.
     are_answered: Vec<bool>,
 }
 
 impl Requests {
-    /// The next request of a device that no other thread answers: the bulk data of two answers would get mixed up.
+    /// The next request of a device that no other thread is answering: the bulk data of two answers would get mixed up.
     fn take(&mut self) -> Option<(usize, Request)> {
         let place = self.waiting.iter().position(|(port, _)| !self.are_answered[*port])?;
         let (port, request) = self.waiting.remove(place)?;
@@ -194,11 +196,12 @@ pub(crate) struct Unified {
     mode: settings::Unified,
     /// By device, why its regions can't use the program's memory.
     obstacles: Vec<Option<String>>,
-    /// By device, where its first stack is.
+    /// By device, the addresses of its first stack.
     stacks: Vec<FirstStack>,
     /// The processes of devices on this node.
     processes: Vec<Option<i32>>,
-    /// One device's changes at a time: where two have changed a byte, the second one finds what the first one has stored.
+    /// Held while one device's changes are merged: if two devices changed a byte, the second one then finds the first
+    /// one's value.
     merging: Mutex<(), { order::MERGE }>,
     requests: Mutex<Requests, { order::LEAF }>,
     is_asked: AtomicBool,
@@ -207,7 +210,7 @@ pub(crate) struct Unified {
 }
 
 impl Unified {
-    /// For these devices. `has_window` is true if nothing of the program can be where devices have their own memory.
+    /// For these devices. `has_window` is true if the addresses of the devices' own memory are reserved in the program.
     pub(crate) fn new(settings: &Settings, has_window: bool, devices: &[Hello]) -> Unified {
         let here = node::node_id();
         let process = |device: &Hello| (device.node == here).then_some(device.pid as i32);
@@ -223,9 +226,9 @@ impl Unified {
         Unified { mode, obstacles, stacks, processes, merging, requests, is_asked, buffers, allocations }
     }
 
-    /// True if the program may use what `omp_target_alloc` gives, as OpenMP has it with `requires unified_shared_memory`
-    /// ("every device address that refers to storage allocated through OpenMP device memory routines is a valid host
-    /// pointer that can be dereferenced").
+    /// True if the program may itself use memory from `omp_target_alloc`, as OpenMP specifies for `requires
+    /// unified_shared_memory` ("every device address that refers to storage allocated through OpenMP device memory
+    /// routines is a valid host pointer that can be dereferenced").
     pub(super) fn shares_allocations(&self) -> bool {
         self.mode != settings::Unified::Off && has_directive()
     }
@@ -238,8 +241,8 @@ impl Unified {
         }
     }
 
-    /// Fails if the program needs regions that use its memory, and those of this device can't. One that has only allocated
-    /// memory for them may still map that.
+    /// Fails if the program needs regions that use its memory, and those of this device can't. A program that has only
+    /// allocated memory for regions may still map that memory.
     pub(crate) fn check_device(&self, device: usize) -> Result<()> {
         let is_needed = match self.mode {
             settings::Unified::Auto => DIRECTIVE.load(Ordering::Relaxed),
@@ -267,10 +270,10 @@ impl Unified {
         )))
     }
 
-    /// False if nothing lets regions use the program's memory; fails if those of this device can't.
+    /// False if regions may not use the program's memory; fails if they may but those of this device can't.
     fn may_use(&self, device: usize) -> Result<bool> {
         if self.mode == settings::Unified::Auto && !self.is_on() {
-            // Also in libraries that were loaded since the last time.
+            // The directive may be in a library that was loaded since the last search.
             find_directive();
         }
         if self.is_on() { self.check_access(device).map(|()| true) } else { Ok(false) }
@@ -286,12 +289,12 @@ impl Unified {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Answers what devices have asked for.
+    /// Answers the devices' requests.
     #[cold]
     pub(super) fn answer(&self, ports: &Ports, post: &dyn Post) {
         self.is_asked.store(false, Ordering::Release);
         loop {
-            // If there are others, the threads that answer these devices take them next.
+            // Requests that remain are of devices that other threads are answering; those threads take them next.
             let Some((port, request)) = self.requests.lock().take() else { return };
             let answered = self.may_use(port).and_then(|may_use| match request {
                 _ if !may_use => Ok(false),
@@ -327,7 +330,7 @@ impl Unified {
         }
     }
 
-    /// Takes over what a kernel of a device has changed.
+    /// Merges the changes of a device's kernel.
     pub(super) fn take_over(&self, port: usize, mut changes: Changes<'_>) -> Result<()> {
         if !self.may_use(port)? {
             return Err(Error::new("no region may use the program's memory"));
@@ -344,8 +347,8 @@ impl Unified {
         take_over(at, new, old)
     }
 
-    /// The same for new bytes in blocks, where this process still has the old ones: `old` has their digests. Returns the other
-    /// blocks, as bits.
+    /// Merges the blocks of `new` whose old bytes are unchanged in this process, by their digests in `old`. Returns the
+    /// other blocks, as bits.
     fn merge_known(&self, ports: &Ports, of: MessageId, (at, new): (u64, &[u8]), old: Digests<'_>) -> u64 {
         // Longer pieces are refused as messages (`Digests::fit`).
         const { assert!(MEMORY_PIECE.div_ceil(BLOCK) <= u64::BITS as usize) };
@@ -364,8 +367,8 @@ impl Unified {
         others
     }
 
-    /// The same for a range, of which the device's process has the new bytes at `new`, and a file has the old ones. False
-    /// if this process can't read them.
+    /// Merges a range whose new bytes are at `new` in the device's process, and whose old bytes are in a file. False if
+    /// this process can't read these.
     fn take_over_from(
         &self,
         ports: &Ports,
@@ -374,12 +377,12 @@ impl Unified {
         new: u64,
         old: SharedFile,
     ) -> Result<bool> {
-        /// Bytes that are taken over before a thread that takes over another device's changes may do so.
+        /// Bytes that are merged before a thread with another device's changes gets a turn.
         const STEP: usize = 64 << 20;
-        /// Long enough for that thread to wake.
+        /// Enough time for that thread to wake.
         const TURN: Duration = Duration::from_micros(50);
         let Some(process) = self.processes[of.port] else { return Ok(false) };
-        // `old.pid` is not looked at: the process is the one of the handshake.
+        // Ignore `old.pid`: the process is the one of the handshake.
         let open = || shared_file::open((process as u32, old.descriptor, old.nonce), old.len);
         let before_file = ports[of.port].fetched(open)?;
         for at in range.clone().step_by(STEP) {
@@ -400,8 +403,8 @@ impl Unified {
     }
 }
 
-/// Takes over a range with several threads, piece by piece: `None` for those that can't be read. A process has the new bytes
-/// at an address.
+/// Merges a range with several threads, piece by piece; the result is `None` for a piece that can't be read. The new
+/// bytes are at an address in a process.
 fn merge_pieces(
     Range { start, end }: Range<u64>,
     (process, new): (i32, u64),
@@ -425,8 +428,8 @@ fn others_run(ports: &Ports, port: usize) -> bool {
     ports.iter().enumerate().any(|(n, other)| n != port && other.in_flight() > 0)
 }
 
-/// Takes over a change of the program's memory. Fails if that was not possible, or not for all bytes; others have their new
-/// values then.
+/// Merges a change of the program's memory. Fails if that is impossible for some bytes; the others then have their new
+/// values.
 fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
     // Pages that have not changed may be read-only.
     let first = PAGE - at as usize % PAGE;
@@ -439,8 +442,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
         }
         if start < end {
             let (at, new, old) = (at + start as u64, &new[start..end], &old[start..end]);
-            // SAFETY: the memory was just checked. That the program does not unmap it while a region uses it is the program's
-            // part.
+            // SAFETY: the memory was just checked, and the program must not unmap it while a region uses it.
             let merge = |()| unsafe { merge::merge(at as *mut u8, new, old) }.map_err(|e| Error::new(e.to_string()));
             result = result.and(merge::check_writable(at, new.len()).and_then(merge));
         }
@@ -450,7 +452,7 @@ fn take_over(at: u64, new: &[u8], old: &[u8]) -> Result<()> {
     result
 }
 
-/// Why regions of a device can't use the program's memory, if so.
+/// Why regions of a device can't use the program's memory, if they can't.
 fn obstacle(device: &Hello, has_window: bool, process: Option<i32>) -> Option<String> {
     let Some(outside) = &device.outside else {
         return Some(
@@ -473,9 +475,9 @@ fn obstacle(device: &Hello, has_window: bool, process: Option<i32>) -> Option<St
     (!has_window).then(|| "the program has not enough addresses to spare (ulimit -v, valgrind)".into())
 }
 
-/// What the program has at the same addresses as a device, and what the device has there. `theirs` are the mappings of the
-/// device's process, if it is on this node: a launcher may share a file with both, at the same address, which is the same
-/// memory.
+/// A range of the program's memory at addresses where a device has its own, and the device's range. `theirs` are the
+/// mappings of the device's process, if it is on this node. Mappings common to both are no collision: a launcher may
+/// share a file with both, at the same address.
 fn collision(
     device: &Hello,
     outside: &Range<u64>,
@@ -495,7 +497,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// That the program and a device have memory of their own at the same addresses.
+/// Says that the program and a device each have their own memory at the same addresses.
 fn both(range: &Range<u64>, own: &Range<u64>) -> String {
     let what = node::mapping(range.start).map_or(String::new(), |(_, what)| format!(" ({what})"));
     format!(
