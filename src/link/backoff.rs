@@ -5,12 +5,12 @@ use super::doorbell::Doorbell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long to wait in each way. Measured with 1 to 16 devices on 2 cores (docs/dev/measurements.md).
+/// How long to spin and to yield. Measured with 1 to 16 devices on 2 cores (docs/dev/measurements.md).
 #[derive(Clone, Copy, Debug)]
 pub struct BackoffPolicy {
     /// Polls before the thread yields.
     spins: u32,
-    /// Time of yielding before it sleeps.
+    /// Time of yielding before the thread sleeps.
     patience: Duration,
 }
 
@@ -19,9 +19,9 @@ impl BackoffPolicy {
     pub const ALONE: BackoffPolicy = BackoffPolicy { spins: 1000, patience: Duration::from_micros(500) };
     /// The program, on a node with more processes than cores: the awaited device may need this core.
     pub const CROWDED_HOST: BackoffPolicy = BackoffPolicy { spins: 150, patience: Duration::from_micros(500) };
-    /// A device on such a node: another device may need the core even more.
+    /// A device on a crowded node: another device may need the core even more.
     pub const CROWDED_DEVICE: BackoffPolicy = BackoffPolicy { spins: 25, patience: Duration::from_micros(200) };
-    /// A rank and its worker on such a node, which wait for each other. Two processes that yield to each other keep
+    /// A rank and its worker on a crowded node, which wait for each other. Two processes that yield to each other keep
     /// a third one waiting for a whole time slice of several milliseconds.
     pub const CROWDED_WORKER: BackoffPolicy = BackoffPolicy { spins: 25, patience: Duration::from_micros(20) };
 }
@@ -30,7 +30,7 @@ impl BackoffPolicy {
 const PORTION: u32 = 32;
 /// Shortest and longest sleep between polls. An idle device wakes this often.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
-/// The same if a doorbell ends the sleep: anything that does not ring is no message, and not urgent.
+/// Shortest and longest sleep if a doorbell ends it: all messages ring, and nothing else is urgent.
 const SLEEP_BELL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Longest sleep of a thread that could not poll, see [`Backoff::nap`].
 const NAP: Duration = Duration::from_millis(1);
@@ -38,26 +38,26 @@ const NAP: Duration = Duration::from_millis(1);
 /// a kernel on the other side.
 pub const BULK_PATIENCE: Duration = Duration::from_millis(10);
 
-/// The time of yielding in addition while `bytes` bytes are in flight over a network: over TCP a poll moves no more than
-/// the sockets' buffers hold, and MPICH moves all pieces at once, so that none is done before most of the data is here.
-/// That is the time at 500 MB/s; on a slower network the buffers last for the sleeps. It is below the period in which
-/// waits check that devices live.
+/// The additional time of yielding while `bytes` bytes are in flight over a network. Over TCP a poll moves no more than
+/// the sockets' buffers hold, and MPICH moves all pieces at once, so no piece completes until most of the data has
+/// arrived. The time is that of the transfer at 500 MB/s; on a slower network the buffers hold what arrives during a
+/// sleep. It is below the interval of the checks that devices live.
 pub fn far_patience(bytes: usize) -> Duration {
     Duration::from_nanos(2 * bytes as u64).min(Duration::from_millis(150))
 }
 
-/// A yield that takes this long has given the core to a thread that spins (libomp's do, while they wait), for a time slice
-/// of some milliseconds. Yields among threads that poll by turns take microseconds.
+/// A yield that takes this long gave the core to a spinning thread (libomp's threads spin while they wait), for a time
+/// slice of some milliseconds. Yields among threads that take turns polling last microseconds.
 const SLICE: Duration = Duration::from_micros(500);
-/// How many waits of this process sleep instead of yielding after two such yields in a row. A single one may be the work
-/// of the awaited process.
+/// How many waits of this process sleep instead of yielding after two such yields in a row. A single slow yield may be
+/// the work of the awaited process.
 const WAITS_AFTER_SLICES: u32 = 1000;
-/// How many of them are left.
+/// How many of these waits are left.
 static WAITS_WITHOUT_YIELD: AtomicU32 = AtomicU32::new(0);
 /// The last yield took a time slice.
 static WAS_SLICE: AtomicBool = AtomicBool::new(false);
 
-/// Notes how long a yield has taken.
+/// Notes how long a yield took.
 fn note_yield(took: Duration) {
     let is_slice = took > SLICE;
     let was_slice = WAS_SLICE.load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ fn note_yield(took: Duration) {
     }
 }
 
-/// True if the wait that begins yields.
+/// True if the wait that is beginning may yield.
 fn may_yield() -> bool {
     let waits = WAITS_WITHOUT_YIELD.load(Ordering::Relaxed);
     if waits > 0 {
@@ -77,7 +77,7 @@ fn may_yield() -> bool {
     waits == 0
 }
 
-/// Polls of a thread that gives way before it yields.
+/// Polls before a thread that gives way yields.
 const GIVING_WAY: u32 = 10;
 
 /// A wait of at least this many polls, or longer than this time, was probably for a kernel, which may need all cores.
@@ -112,7 +112,7 @@ impl<'a> Backoff<'a> {
         }
     }
 
-    /// The event has occurred: the next pause starts another wait.
+    /// Notes that the event has occurred: the next pause starts another wait.
     #[inline]
     pub fn reset(&mut self) {
         self.was_long = self.spins >= LONG.0 || self.elapsed() > LONG.1;
@@ -122,7 +122,7 @@ impl<'a> Backoff<'a> {
         self.retract();
     }
 
-    /// The thread will poll again before it sleeps, because more may have occurred.
+    /// Makes the thread poll again before it sleeps, because more may have occurred.
     #[inline]
     pub fn retract(&mut self) {
         if let (Some(doorbell), Some(_)) = (self.doorbell, self.announced.take()) {
@@ -136,8 +136,7 @@ impl<'a> Backoff<'a> {
         self.pace.spins = BackoffPolicy::CROWDED_HOST.spins;
     }
 
-    /// Yields almost at once in this wait: the process that is waited for may need this core, because the others are
-    /// taken.
+    /// Yields almost at once in this wait: the awaited process may need this core, because the others are in use.
     #[inline]
     pub fn give_way(&mut self) {
         self.gives_way = true;
@@ -159,7 +158,7 @@ impl<'a> Backoff<'a> {
         self.since.is_some_and(|since| since.elapsed() >= self.patience(bulk))
     }
 
-    /// Time of yielding.
+    /// How long this wait yields.
     fn patience(&self, bulk: Option<Duration>) -> Duration {
         bulk.unwrap_or(if self.yields { self.pace.patience } else { Duration::ZERO })
     }
@@ -169,7 +168,7 @@ impl<'a> Backoff<'a> {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Spins, yields or sleeps. While bulk data is in flight, `bulk` is how long the wait yields: such data moves only
+    /// Spins, yields or sleeps. While bulk data is in flight, `bulk` is how long the wait yields: bulk data moves only
     /// when polled, and does not ring.
     #[inline]
     pub fn pause(&mut self, bulk: Option<Duration>) {
@@ -191,7 +190,7 @@ impl<'a> Backoff<'a> {
     #[cold]
     fn pause_long(&mut self, bulk: Option<Duration>) {
         let Some(since) = self.since else {
-            // Once more without sleeping: now the caller can see that the wait will sleep.
+            // The caller polls once more, and can now see that the wait will sleep.
             (self.since, self.yields) = (Some(Instant::now()), may_yield());
             return;
         };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Doorbells: how processes of one node wake each other. MPI can only be polled, so a process that has polled in
-//! vain for long sleeps on its own doorbell, and whatever sends to it rings.
+//! Doorbells: how processes of one node wake each other. MPI can only be polled, so a process that has long polled in
+//! vain sleeps on its own doorbell, and every process that sends to it rings.
 //!
 //! A doorbell is a page of a shared file. Its owner publishes descriptor and nonce in its [`crate::wire::hello::Hello`].
-//! Between processes that can't share it, and between nodes, sleeps are timed instead.
+//! Between processes that can't share the page, and between nodes, sleeps are timed instead.
 //!
-//! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if nothing has rung since. A
-//! sender sends before it looks for sleepers.
+//! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if the doorbell has not rung since.
+//! A sender sends before it looks for sleepers.
 
 use super::sleepers::Sleepers;
 use crate::base::Result;
@@ -19,7 +19,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The contents of the page, at first zeros behind the nonce.
+/// The contents of the page, initially zeros after the nonce.
 #[repr(C)]
 struct Shared {
     nonce: AtomicU64,
@@ -48,7 +48,7 @@ impl Doorbell {
     /// Opens the doorbell of another process of this node.
     ///
     /// # Errors
-    /// The file is out of reach, or the numbers mean something else here (containers).
+    /// The file is out of reach, or the pid or descriptor means something else here (containers).
     pub fn of(pid: u32, descriptor: u32, nonce: u64) -> Result<Doorbell> {
         let file = shared_file::open((pid, descriptor, nonce), node::page_size().into())?;
         let doorbell = Doorbell::map(file, pid)?;
@@ -56,7 +56,7 @@ impl Doorbell {
         Ok(Doorbell { handle: process::handle(pid as i32), ..doorbell })
     }
 
-    /// Maps the doorbell again, for this process and its forks.
+    /// Maps the doorbell a second time, for this process and its forks.
     pub fn try_clone(&self) -> Result<Doorbell> {
         Doorbell::map(self.file.try_clone()?, self.owner)
     }
@@ -110,7 +110,7 @@ impl Doorbell {
         self.shared().sleepers.start_anew();
     }
 
-    /// Sleeps until the doorbell rings or `limit` is over. Returns at once if it has rung since `announced`.
+    /// Sleeps until the doorbell rings, at most for `limit`. Returns at once if it has rung since `announced`.
     pub fn sleep(&self, announced: u32, limit: Duration) {
         let limit = Timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };
         // If the call fails, the sleep ends at once.
@@ -147,7 +147,7 @@ impl Doorbells {
         self.mine.as_ref().filter(|b| b.ringers() >= self.expected)
     }
 
-    /// For a process that replaces a lost one and inherits its doorbell.
+    /// Makes the doorbell usable for a process that replaces a lost one and inherits it.
     pub fn start_anew(&self) {
         if let Some(doorbell) = self.mine() {
             doorbell.start_anew();

@@ -2,7 +2,7 @@
 //! Moves messages and bulk data between ranks, in order and without blocking.
 //!
 //! Any thread may submit at any time. The thread that holds the [`Inbox`] drives: it progresses the transport,
-//! starts what other threads have submitted, and takes what has arrived. It handles the arrivals after it has
+//! starts the submissions of other threads, and takes what has arrived. It handles the arrivals after it has
 //! released the link. This folder does not interpret messages and makes no callbacks.
 
 pub mod backoff;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A submission that can wait starts at least once in this many rounds, even if the link is busy.
+/// One deferred submission starts at least every this many rounds, even if the link is busy.
 const LATER_ROUNDS: u64 = 8;
 
 /// What moves the bytes: MPI in a job, in-memory queues in tests.
@@ -43,7 +43,7 @@ pub trait Transport: Send {
     /// This transport made the request, and has not returned it as done or failed.
     unsafe fn test(&mut self, request: &mut Request) -> Result<Option<Received>>;
 
-    /// Cancels a receive that no send matches; its memory is free then.
+    /// Cancels a receive that no send matches; its memory may then be reused.
     ///
     /// # Safety
     /// As for `test`.
@@ -84,11 +84,11 @@ impl Transport for Mpi {
 /// What a link knows about another rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
-    /// Bytes that the transport carries without asking the receiver first, where several such sends cost less than a
-    /// large one. A message of this length or more, up to `limits::FRAMES` times as long, is sent in frames of this
-    /// length; the first shorter frame, possibly an empty one, ends it. Both ends must agree on it.
+    /// The largest size of an eager send, which does not ask the receiver first, where several of these cost less than
+    /// a large one. A message of this length or more, up to `limits::FRAMES` times as long, is sent in frames of this
+    /// length; the first shorter frame, possibly an empty one, ends it. Both ends must agree on this length.
     pub frame: usize,
-    /// On another node.
+    /// The rank is on another node.
     pub is_far: bool,
 }
 
@@ -97,10 +97,10 @@ pub struct Endpoint {
 pub struct Peer {
     /// The other rank.
     pub rank: usize,
-    /// No other transfer between the same two ranks uses this tag at the same time: each end posts its pieces
-    /// without knowing the other end's order. Except transfers of one piece each ([`Link::fragment`]) in one direction, if
-    /// both ends submit them in the same order, one after the other: they begin in the order of submission, and so the
-    /// transport matches them.
+    /// No other transfer between the same two ranks may use this tag at the same time: each end posts its pieces
+    /// without knowing the other end's order. Exception: transfers of one piece each ([`Link::fragment`]) in one
+    /// direction may share a tag if both ends submit them one after the other in the same order, which is then the
+    /// order in which the transport matches them.
     pub tag: u32,
 }
 
@@ -132,11 +132,11 @@ impl Span {
     }
 }
 
-/// What [`Link::drive`] delivers. A thread that handles it keeps others from driving, so messages are handled in
+/// What [`Link::drive`] delivers. A thread that is handling it keeps others from driving, so messages are handled in
 /// order.
 #[derive(Debug)]
 pub struct Inbox<C> {
-    /// Finished bulk transfers, each with whether the data was there.
+    /// Finished bulk transfers, each with an error if the data was unavailable.
     pub completed: Vec<(C, Result<()>)>,
     message: Option<(usize, Vec<u8>)>,
     /// Buffers of handled messages.
@@ -171,14 +171,14 @@ enum Direction {
     In,
 }
 
-/// A large transfer: pieces of bounded size, directly from and to user memory.
+/// A large transfer in pieces of bounded size, directly from or to user memory.
 struct Bulk<C> {
     direction: Direction,
     peer: Peer,
     span: Span,
     /// Bytes for which requests were started.
     started: usize,
-    /// Each with its length, oldest first.
+    /// The requests in flight, each with its length, oldest first.
     pieces: VecDeque<(Request, usize)>,
     short: bool,
     completion: C,
@@ -201,7 +201,7 @@ struct State<C> {
     posted: VecDeque<(Request, Vec<u8>)>,
     /// Sends in flight by rank, oldest first.
     sends: Vec<VecDeque<Sending>>,
-    /// The ranks that have some, the one to test next first.
+    /// The ranks that have sends in flight; the first is tested next.
     sending: VecDeque<usize>,
     bulk: Vec<Bulk<C>>,
     broken: Option<Error>,
@@ -209,25 +209,25 @@ struct State<C> {
     begun: Vec<Vec<u8>>,
     /// Message buffers for reuse that need no further lock.
     spares: Vec<Vec<u8>>,
-    /// What is being started, empty otherwise; keeps its memory.
+    /// The submissions that are being started; kept empty otherwise, to reuse its memory.
     starting: Vec<Submission<C>>,
 }
 
 /// The connection of this rank to all others. A bulk transfer is submitted with a `C`, which keeps the transfer's
-/// memory and comes back in the [`Inbox`] when the transfer is over.
+/// memory. The link returns it in the [`Inbox`] when the transfer is over.
 pub struct Link<C> {
     state: Mutex<State<C>, { order::LINK }>,
-    /// Submissions that were not started yet, in their order.
+    /// Submissions that are not started yet, in order.
     outbox: Mutex<Vec<Submission<C>>, { order::LEAF }>,
     outbox_len: AtomicUsize,
-    /// Submissions that can wait until nothing else is to be done.
+    /// Submissions that can wait until the link is otherwise idle.
     later: Mutex<VecDeque<Submission<C>>, { order::LEAF }>,
     /// The length of `later`.
     later_len: AtomicUsize,
     spares: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
     fragment: usize,
     unfinished_bulk: AtomicUsize,
-    /// Bytes of the pieces that are in flight to and from other nodes, as the last round left them.
+    /// Bytes of the pieces in flight to and from other nodes, as of the last round.
     far_bytes: AtomicUsize,
     /// By rank.
     traffic: Vec<Traffic>,
@@ -262,7 +262,7 @@ impl<C> Link<C> {
     /// Creates a link over a started transport, and posts the receives for messages.
     ///
     /// `endpoints` is indexed by rank; a rank beyond its end is near and gets whole messages. Bulk data is sent in pieces
-    /// of `fragment` bytes; both ends of a transfer must agree on that.
+    /// of `fragment` bytes; both ends of a transfer must agree on this size.
     pub fn new(
         transport: Box<dyn Transport>,
         fragment: usize,
@@ -298,7 +298,7 @@ impl<C> Link<C> {
         })
     }
 
-    /// What wakes this rank and the others of its node.
+    /// The doorbells of this rank and of the others on its node.
     pub fn doorbells(&self) -> &Doorbells {
         &self.doorbells
     }
@@ -336,7 +336,7 @@ impl<C> Link<C> {
         self.push(Submission::Message { to, bytes });
     }
 
-    /// Sends bulk data. If the transport is broken, `completion` does not come back.
+    /// Sends bulk data. If the transport is broken, `completion` is not returned.
     pub fn send_bulk(&self, peer: Peer, span: Span, completion: C) -> Result<()> {
         self.submit(self.bulk(Direction::Out, peer, span, completion))
     }
@@ -352,8 +352,8 @@ impl<C> Link<C> {
         self.submit(self.bulk(Direction::In, peer, span, completion))
     }
 
-    /// The same, started by the thread that drives, and not before it has handled what is there: MPI may copy all of the
-    /// data in that call.
+    /// [`Link::receive_bulk`], started by the driving thread after it has drained arrivals: MPI may copy all of the
+    /// data in the call that starts the receive.
     pub fn receive_bulk_later(&self, peer: Peer, span: Span, completion: C) {
         let bulk = self.bulk(Direction::In, peer, span, completion);
         let mut later = self.later.lock();
@@ -416,8 +416,8 @@ impl<C> Link<C> {
     #[inline]
     pub fn start(&self) -> Result<()> {
         let Some(mut state) = self.state.try_lock() else {
-            // The thread that drives now or next starts it: every waiting thread drives. It may have driven for the last time
-            // before it sleeps.
+            // The thread that drives now or next starts the submission: every waiting thread drives. Wake it, because
+            // it may be about to sleep.
             self.wake_driver();
             return Ok(());
         };
@@ -429,14 +429,14 @@ impl<C> Link<C> {
         self.start_outbox(&mut state).inspect_err(|e| state.broken = Some(e.clone()))
     }
 
-    /// Wakes the thread of this process that drives, if it sleeps.
+    /// Wakes this process's driving thread if it sleeps.
     pub fn wake_driver(&self) {
         if let Some(doorbell) = self.doorbells.mine() {
             doorbell.ring();
         }
     }
 
-    /// Starts one of the submissions that can wait. True if there was one.
+    /// Starts one deferred submission. True if there was one.
     #[cold]
     fn start_later(&self, state: &mut State<C>) -> Result<bool> {
         let mut later = self.later.lock();
@@ -470,8 +470,8 @@ impl<C> Link<C> {
                 let mut rest = bytes.as_slice();
                 loop {
                     let len = rest.len().min(frame);
-                    // SAFETY: the vector moves into its list, which does not move its bytes, and stays there
-                    // untouched until the requests of all frames are done; or it is never freed.
+                    // SAFETY: the vector moves into its list, which does not move its bytes, and stays there untouched
+                    // until the requests of all frames are done; or it is leaked.
                     match unsafe { state.transport.send(to, TAG_MESSAGE, rest.as_ptr(), len) } {
                         Ok(request) if len < frame => {
                             state.push_send(to, Sending { request, buffer: bytes });
@@ -479,7 +479,7 @@ impl<C> Link<C> {
                         }
                         Ok(request) => state.push_send(to, Sending { request, buffer: Vec::new() }),
                         Err(e) => {
-                            // The transport may read earlier frames from it as long as MPI runs.
+                            // The transport may read earlier frames from the vector as long as MPI runs.
                             std::mem::forget(bytes);
                             return Err(e);
                         }
@@ -490,9 +490,9 @@ impl<C> Link<C> {
             }
             Submission::Bulk(mut bulk) => {
                 let started = bulk.start_pieces(&mut *state.transport, self.fragment);
-                // The other end may have waited for long.
+                // The other end may have waited long enough to sleep.
                 self.doorbells.ring(bulk.peer.rank);
-                // Even after an error: the pieces started before it use the memory.
+                // Keep it even after an error: the pieces started before use the memory.
                 state.bulk.push(bulk);
                 started?;
             }
@@ -500,8 +500,8 @@ impl<C> Link<C> {
         Ok(())
     }
 
-    /// Makes progress and fills `inbox`, even before an error, with finished bulk transfers and at most one
-    /// message, which the caller must take. After [`Progress::Made`] there may be more.
+    /// Makes progress, and fills `inbox` with finished bulk transfers and at most one message, which the caller must
+    /// take, even if it returns an error. After [`Progress::Made`] there may be more.
     ///
     /// # Errors
     /// The transport is broken, now or since an earlier call.
@@ -516,17 +516,17 @@ impl<C> Link<C> {
 
     fn drive_locked(&self, state: &mut State<C>, inbox: &mut Inbox<C>) -> Result<Progress> {
         self.start_outbox(state)?;
-        // Only now: what the last call received has been handled, so nothing waits for it.
+        // Post now, not when a message arrives: by now it is handled, so nothing waits for that.
         state.post(&mut inbox.read)?;
         self.rounds.store(self.rounds.load(Relaxed).wrapping_add(1), Relaxed);
         let mut progress = Progress::None;
         while let Some(&to) = state.sending.front() {
             let sends = &mut state.sends[to];
             let send = sends.front_mut().expect("the rank has some");
-            // SAFETY: made by this transport; it leaves the list when it is done, and the link is
-            // broken if it fails.
+            // SAFETY: this transport made the request, which leaves the list when it is done; if it fails, the link is
+            // broken.
             if unsafe { state.transport.test(&mut send.request) }?.is_none() {
-                // One such test a call, of each rank in turn: a busy one does not delay the others.
+                // One unsuccessful test per call, of each rank in turn: a busy rank does not delay the others.
                 state.sending.rotate_left(1);
                 break;
             }
@@ -613,9 +613,9 @@ impl<C> Link<C> {
         Ok(moved)
     }
 
-    /// Copies memory by a message of this rank to itself, which `me` names. Returns false if that takes longer than
-    /// `patience`. An error of this copy does not break the link. Unless the result is true, the transport may use the
-    /// memory as long as the process exists.
+    /// Copies memory by a message of this rank to itself, `me`. Returns false if that takes longer than `patience`. An
+    /// error of this copy does not break the link. Unless the result is true, the transport may use the memory as long
+    /// as the process exists.
     pub fn copy(&self, me: Peer, to: Span, from: Span, patience: Duration) -> Result<bool> {
         let end = Instant::now() + patience;
         let started = {
@@ -627,7 +627,7 @@ impl<C> Link<C> {
             }
         };
         for mut request in started {
-            // SAFETY: made by this transport; it is tested no more once it is done or failed.
+            // SAFETY: this transport made the request, which is not tested again once it is done or failed.
             while unsafe { self.lock_sound()?.transport.test(&mut request) }?.is_none() {
                 if Instant::now() >= end {
                     return Ok(false);
@@ -639,7 +639,7 @@ impl<C> Link<C> {
         Ok(true)
     }
 
-    /// Waits for the thread that drives, unless the transport is broken.
+    /// Locks the state, after waiting for the driving thread. Fails if the transport is broken.
     fn lock_sound(&self) -> Result<Guard<'_, State<C>, { order::LINK }>> {
         let state = self.state.lock();
         match &state.broken {
@@ -648,7 +648,8 @@ impl<C> Link<C> {
         }
     }
 
-    /// True if the transport has taken all messages to a rank, or if another thread polls for them.
+    /// True if the transport has taken all messages to a rank, or if they are started and another thread polls for
+    /// them.
     pub fn is_sent(&self, rank: usize) -> bool {
         let Some(state) = self.state.try_lock() else { return self.outbox_len.load(Relaxed) == 0 };
         self.outbox_len.load(Relaxed) == 0 && state.sends.get(rank).is_none_or(VecDeque::is_empty)
@@ -661,19 +662,19 @@ impl<C> Link<C> {
         is_started && state.sending.is_empty() && state.bulk.is_empty()
     }
 
-    /// True if less than `most` messages wait to be sent, as far as this thread can see now.
+    /// True if fewer than `most` messages wait to be sent; false if another thread holds the link.
     pub fn has_fewer_unsent(&self, most: usize) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
         self.outbox_len.load(Relaxed) + state.sends.iter().map(VecDeque::len).sum::<usize>() < most
     }
 
-    /// Ends the transport together with the other ranks. Gives up messages that were received ahead.
+    /// Ends the transport together with the other ranks, after canceling the posted receives.
     pub fn finish(&self) {
         let mut state = self.state.lock();
         let was_sound = state.broken.replace(Error::Closed).is_none();
         for (request, buffer) in std::mem::take(&mut state.posted) {
             if was_sound {
-                // SAFETY: this transport made it, and it is not done: no call has failed.
+                // SAFETY: this transport made the request, which is not done: no call has failed.
                 unsafe { state.transport.cancel(request) };
             } else {
                 std::mem::forget(buffer);
@@ -683,7 +684,7 @@ impl<C> Link<C> {
     }
 
     /// Leaves the transport as it is: later uses of the link fail. If another thread keeps the link locked for all
-    /// of `patience`, they wait for that thread instead.
+    /// of `patience`, later uses wait for that thread instead.
     pub fn leave(&self, patience: Duration) {
         if let Some(mut state) = self.state.try_lock_for(patience) {
             state.broken = Some(Error::Closed);
@@ -711,7 +712,7 @@ impl<C> State<C> {
         sends.push_back(send);
     }
 
-    /// Posts the missing receives, into buffers of `read` first.
+    /// Posts the missing receives, preferably into buffers of `read`.
     #[inline]
     fn post(&mut self, read: &mut Vec<Vec<u8>>) -> Result<()> {
         while self.posted.len() < POSTED {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The protocol of a doorbell: no sleeper misses what was sent before a ring.
+//! The protocol of a doorbell: no sleeper misses a message that was sent before a ring.
 //!
-//! `test/rust/models.rs` checks it.
+//! `test/rust/models.rs` checks this file.
 
 use crate::base::sync::{AtomicU32, Ordering, fence};
 
@@ -19,7 +19,7 @@ impl Sleepers {
     /// Calls `wake` to wake all waiters of the futex, if there may be any. Call it after a send.
     #[inline]
     pub fn ring(&self, wake: impl FnOnce(&AtomicU32)) {
-        // Pairs with `announce`: either this thread sees the sleeper, or the sleeper sees what was sent.
+        // Pairs with `announce`: either this thread sees the sleeper, or the sleeper sees the message.
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::Relaxed) > 0 {
             self.rings.fetch_add(1, Ordering::SeqCst);
