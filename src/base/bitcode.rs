@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The triple of LLVM's bitcode, all that is read of it here.
+//! Reads the target triple of LLVM bitcode, and nothing else.
 //!
-//! Bitcode is a stream of bits, in blocks that say how long they are. A module's triple stands before all records that are
-//! abbreviated, so abbreviations need not be understood.
+//! Bitcode is a stream of bits, in blocks that contain their lengths. A module's triple precedes all abbreviated
+//! records, so the reader need not understand abbreviations.
 
-/// How it begins.
+/// The first bytes of bitcode.
 pub(crate) const MAGIC: [u8; 4] = *b"BC\xc0\xde";
 
-/// What may come next in a block. (The other values end it, define an abbreviation or use one.)
+/// Abbreviation ids. (The other values end a block, define an abbreviation or use one.)
 const BLOCK: u64 = 1;
 const RECORD: u64 = 3;
-/// Bits of these numbers outside of all blocks.
+/// Bits of an abbreviation id outside of all blocks.
 const OUTER_WIDTH: u32 = 2;
 /// LLVM's `MODULE_BLOCK_ID` and `MODULE_CODE_TRIPLE`.
 const MODULE: u64 = 8;
@@ -34,7 +34,7 @@ pub(crate) fn triple(file: &[u8]) -> Option<String> {
 /// The head of a block.
 struct Block {
     id: u64,
-    /// Bits of the numbers that say what comes next in it.
+    /// Bits of the abbreviation ids in the block.
     width: u32,
     /// Where it ends, in bits.
     end: u64,
@@ -58,7 +58,7 @@ impl Bits<'_> {
         value
     }
 
-    /// A number in parts of this many bits, the highest of which says whether another one follows.
+    /// A number in parts of this many bits (VBR); the highest bit says whether another part follows.
     fn parts(&mut self, width: u32) -> Option<u64> {
         let (more, mut value, mut shift) = (1 << (width - 1), 0, 0);
         loop {

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// The processor's counter at the first reading, if the kernel uses the counter as its clock: then
-/// it is the same on all cores and has a constant rate.
+/// The processor's counter at the first reading, if the kernel uses the counter as its clock: the counter
+/// is then the same on all cores and has a constant rate.
 #[cfg(target_arch = "x86_64")]
 static COUNTER: LazyLock<Option<u64>> = LazyLock::new(|| {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -19,12 +19,12 @@ fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks since the first reading in this process. They never go back; their length follows from two
-/// readings of another clock at the same times.
+/// Ticks since the first reading in this process. They never go back. [`Line`] gives their length, from two
+/// readings of this clock and another one.
 ///
 /// A tick is one of the processor's counter if that is a clock, because [`Instant`] takes twice as long
 /// (docs/dev/measurements.md).
-// Not inlined: most callers seldom need it, and it would take registers from their other code.
+// Not inlined: most callers seldom call it, and it would take registers from their other code.
 #[inline(never)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]

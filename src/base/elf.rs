@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Reads device images: ELF shared objects that come from outside and are not trusted.
+//! Reads ELF files, such as device images, which come from outside and are not trusted.
 
 use super::{Error, Result};
 use goblin::container::Ctx;
@@ -36,7 +36,7 @@ pub(crate) const HEADER: usize = 64;
 pub struct Symbol {
     /// Offset from the load address.
     pub value: u64,
-    /// Size in bytes; 0 if the image does not say.
+    /// Size in bytes; 0 if unknown.
     pub size: u64,
 }
 
@@ -64,7 +64,8 @@ pub fn check(bytes: &[u8], machine: u16) -> Result<()> {
     Ok(())
 }
 
-/// Checks by the header alone that this is a 64-bit file for `machine`. (Those for accelerators need not be shared objects.)
+/// Checks by the header alone that this is a 64-bit file for `machine`. (Images for accelerators need not be shared
+/// objects.)
 pub(crate) fn check_machine(bytes: &[u8], machine: u16) -> Result<header::Header> {
     let head = parse_header(bytes)?;
     if head.e_machine != machine {
@@ -137,7 +138,7 @@ impl Image {
                 }
                 let Some(name) = names.get_at(s.st_name).filter(|n| !n.is_empty()) else { continue };
                 let symbol = Symbol { value: s.st_value, size: s.st_size };
-                // A global symbol wins over a local one of the same name.
+                // A global symbol takes precedence over a local one of the same name.
                 if s.st_bind() == sym::STB_LOCAL {
                     image.symbols.entry(name.to_string()).or_insert(symbol);
                 } else {
@@ -150,8 +151,8 @@ impl Image {
     }
 }
 
-/// The symbol of the function at an address of a file, of several the global one. Fails if that is local and another
-/// local function of the file has its name.
+/// The symbol of the function at an address of a file, preferably a global one. Fails if the symbol is local and
+/// another local function of the file has the same name.
 pub(crate) fn function_at(bytes: &[u8], address: u64) -> Result<Option<String>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
     let tables = [(&elf.syms, &elf.strtab), (&elf.dynsyms, &elf.dynstrtab)];
@@ -170,10 +171,10 @@ pub(crate) fn function_at(bytes: &[u8], address: u64) -> Result<Option<String>> 
     }
 }
 
-/// True if a program or library has `requires unified_shared_memory` among its offload entries, as those of LLVM 21 and
-/// later have it.
+/// True if a program or library has `requires unified_shared_memory` among its offload entries, where LLVM 21 and later
+/// puts it.
 pub(crate) fn requires_unified_memory(bytes: &[u8]) -> bool {
-    /// Bytes of `__tgt_offload_entry`, and where its flags and its data are.
+    /// Bytes of `__tgt_offload_entry`, and the offsets of its flags and its data.
     const ENTRY: usize = 56;
     const FLAGS: usize = 12;
     const DATA: usize = 40;
@@ -184,7 +185,7 @@ pub(crate) fn requires_unified_memory(bytes: &[u8]) -> bool {
     entries.iter().any(|entry| entry[FLAGS] & REQUIRES != 0 && entry[DATA] & UNIFIED != 0)
 }
 
-/// The functions of a file of which the loader chooses the version (`STT_GNU_IFUNC`).
+/// The functions of a file whose versions the loader chooses (`STT_GNU_IFUNC`).
 pub(crate) fn indirect_functions(bytes: &[u8]) -> Result<Vec<String>> {
     let elf = Elf::parse(bytes).map_err(|e| Error::new(format!("damaged ELF file: {e}")))?;
     let indirect = elf.dynsyms.iter().filter(|s| s.st_type() == sym::STT_GNU_IFUNC);
@@ -195,15 +196,15 @@ fn subtract(from: Range<u64>, hole: &Range<u64>) -> impl Iterator<Item = Range<u
     [from.start..from.end.min(hole.start), from.start.max(hole.end)..from.end].into_iter().filter(|r| r.start < r.end)
 }
 
-/// Maps a file. Only the pages in use are read: libLLVM has more than 100 MiB.
+/// Maps a file, so that only the used pages are read: libLLVM has more than 100 MiB.
 pub(crate) fn map(path: &Path) -> Result<Mmap> {
     // SAFETY: a program or library in use; whoever truncates it kills all its users anyway.
     Ok(unsafe { Mmap::map(&File::open(path)?)? })
 }
 
 /// Makes the loader bind a shared object's references to its own symbols first (`DT_SYMBOLIC`), not to those of another
-/// copy that is global. Takes the place of a hint to the loader, how many relocations are relative; does nothing to a
-/// file without that.
+/// copy that is global. The entry replaces `DT_RELACOUNT`, an optimization hint; a file without that hint is not
+/// changed.
 pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     let Ok(elf) = Elf::parse(file) else { return };
     let header = elf.program_headers.iter().find(|header| header.p_type == PT_DYNAMIC);
@@ -215,8 +216,8 @@ pub(crate) fn prefer_own_symbols(file: &mut [u8]) {
     entry[..8].copy_from_slice(&DT_SYMBOLIC.to_ne_bytes());
 }
 
-/// What to write where so that a shared object no longer needs a library: its entry then names the library of another
-/// entry again, which the loader ignores. Nothing if there is no such entry, or no other.
+/// The offset and bytes to write so that a shared object no longer needs a library: its `DT_NEEDED` entry then repeats
+/// another entry, which the loader ignores. `None` unless the library has exactly one entry and there is another.
 pub(crate) fn without_library(file: &[u8], library: &str) -> Option<(u64, [u8; 8])> {
     let elf = Elf::parse(file).ok()?;
     let header = elf.program_headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
@@ -228,13 +229,13 @@ pub(crate) fn without_library(file: &[u8], library: &str) -> Option<(u64, [u8; 8
     (value.checked_add(8)? <= file.len() as u64).then_some((value, other.d_val.to_ne_bytes()))
 }
 
-/// The names of an image's kernels of OpenMP, each with size 0, and the names and sizes of its global variables. Leaves out
-/// what compiler and runtime have put there for themselves.
+/// The names of an image's OpenMP kernels, each with size 0, and the names and sizes of its global variables, except
+/// those of the compiler and its runtime.
 pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
     const KERNEL: &str = "__omp_offloading_";
     const INTERNAL: [&str; 5] = [KERNEL, "__omp_rtl_", "__llvm_", "_ZT", "_ZGV"];
     let Ok(elf) = Elf::parse(image) else { return Vec::new() };
-    // The images of CUDA are not linked dynamically.
+    // CUDA images have no dynamic symbols.
     let (table, names) = match elf.dynsyms.is_empty() {
         true => (&elf.syms, &elf.strtab),
         false => (&elf.dynsyms, &elf.dynstrtab),
@@ -252,15 +253,15 @@ pub(crate) fn offload_symbols(image: &[u8]) -> Vec<(String, u64)> {
     table.iter().filter(is_visible).filter_map(entry).collect()
 }
 
-/// The header of any ELF file, and how to read the rest.
+/// The header of any ELF file, and the context for reading the rest.
 fn begin(bytes: &[u8]) -> goblin::error::Result<(Header, Ctx)> {
     let header = Elf::parse_header(bytes)?;
     let context = Ctx::new(header.container()?, header.endianness()?);
     Ok((header, context))
 }
 
-/// The strings of the entries of an ELF file's dynamic section that have this tag. Unlike [`Elf::parse`], this reads
-/// nothing else: libLLVM has megabytes of symbols and of their names.
+/// The strings of an ELF file's dynamic entries with this tag. Unlike [`Elf::parse`], reads nothing else: libLLVM has
+/// megabytes of symbols and of their names.
 fn dynamic_strings(bytes: &[u8], tag: u64) -> goblin::error::Result<Vec<&str>> {
     let (header, context) = begin(bytes)?;
     let segments = ProgramHeader::parse(bytes, header.e_phoff as usize, header.e_phnum.into(), context)?;
@@ -322,13 +323,14 @@ pub fn uses_mpi(bytes: &[u8]) -> bool {
     needed.iter().any(|library| is_mpi(library)) || defines(bytes, "MPI_Init").unwrap_or(false)
 }
 
-/// True of the name of a library of Cray's MPICH, which is named after the compiler that it is for: `libmpi_gnu_91.so.12`.
+/// True if this is the name of a library of Cray's MPICH, which contains the name of its compiler:
+/// `libmpi_gnu_91.so.12`.
 pub fn is_mpi_of_cray(library: &str) -> bool {
     const COMPILERS: [&str; 6] = ["cray", "gnu", "intel", "amd", "aocc", "nvidia"];
     library.strip_prefix("libmpi_").is_some_and(|rest| COMPILERS.iter().any(|compiler| rest.starts_with(compiler)))
 }
 
-/// True if the table of symbols that a linker leaves has a definition of this name.
+/// True if the static symbol table has a definition of this name.
 fn defines(bytes: &[u8], name: &str) -> Option<bool> {
     let (_, context, sections) = sections(bytes)?;
     let table = sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;

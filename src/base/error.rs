@@ -12,8 +12,8 @@ pub enum Error {
     /// A message that the user has not seen yet: what failed, where, why, what to do.
     #[error("{0}")]
     Text(String),
-    /// A consequence of something that was reported already, for example that a device is lost. "No" and "not here" are
-    /// results, not this.
+    /// A consequence of a failure that was already reported, for example the loss of a device. Not for "no" and "not
+    /// here": these are results.
     #[error("failed before")]
     Reported,
     /// The other end closed a socket, or this process closed the link because it is about to exit.
@@ -26,7 +26,7 @@ impl Error {
         Error::Text(text.into())
     }
 
-    /// The same error with `what` put in front: "what: text".
+    /// Puts `what` in front of the text: "what: text".
     pub(crate) fn context(self, what: impl fmt::Display) -> Self {
         match self {
             Error::Text(text) => Error::Text(format!("{what}: {text}")),

@@ -3,7 +3,7 @@
 //!
 //! A normal run never reaches most of these limits. The cargo feature `tiny-limits` makes all of them
 //! so small that tags, rings and buffers fill and numbers wrap within a second of every test. Both
-//! ends of a job must be built alike, which the handshake checks by [`VERSION`].
+//! ends of a job must be built with the same limits, which the handshake checks by [`VERSION`].
 //!
 //! Numbers of 64 bits do not wrap: at a billion a second they last 580 years.
 
@@ -21,28 +21,29 @@ pub const VERSION: &str = if cfg!(feature = "tiny-limits") {
 
 // ---- wire ------------------------------------------------------------------------
 
-/// Largest message, bytes. One byte above the eager limit of a transport costs an extra round
-/// trip (64 KiB with Open MPI over TCP); more data is several messages.
+/// Largest message, bytes. One byte above the eager limit of a transport (64 KiB with Open MPI over
+/// TCP) costs an extra round trip; more data is several messages.
 pub const MESSAGE_MAX: usize = limit(32 << 10, 8 << 10);
 /// Largest piece of user data that travels inside a message, bytes.
 pub const INLINE_MAX: usize = limit(16 << 10, 512);
-/// Largest copy to and from a device of another node that travels in messages, in as many pieces as it takes, bytes:
-/// they save round trips.
+/// Largest copy to and from a device of another node that travels in messages, in several pieces, bytes: this saves
+/// round trips.
 pub const INLINE_FAR_MAX: usize = limit(64 << 10, 2 << 10);
 /// Largest of these pieces, bytes: a message with two of them fits in two frames of 16 KiB.
 pub const INLINE_FAR_PIECE: usize = INLINE_MAX - limit(128, 64);
-/// Largest piece of bulk data to or from an accelerator, bytes: each goes through a buffer.
+/// Largest piece of bulk data to or from an accelerator, bytes: each piece goes through a buffer.
 pub const STAGED: u64 = limit(4 << 20, 2 << 10) as u64;
-/// How many buffers of bulk data to and from an accelerator there are beyond one for each queue: what they hold has come
-/// before its turn, or is on its way to another process while its queue goes on.
+/// The number of buffers of bulk data to and from an accelerator beyond one for each queue: they hold data that arrived
+/// before its turn, or that is on its way to another process while its queue goes on.
 pub const STAGED_AHEAD: usize = limit(2, 1);
-/// Most bytes of pinned memory that a device has for such buffers and for small data; further ones are of ordinary memory.
+/// Most bytes of pinned memory that a device has for these buffers and for small data; further buffers are ordinary
+/// memory.
 pub const PINNED: usize = limit(64 << 20, 100 << 10);
 /// From this size on, a copy within a device takes long, bytes.
 pub const LONG_COPY: u64 = limit(1 << 20, 1 << 10) as u64;
-/// The same for a copy to or from an accelerator: MPI could move the next piece meanwhile.
+/// From this size on, a copy to or from an accelerator takes long, bytes: MPI could move the next piece meanwhile.
 pub const LONG_STAGED_COPY: u64 = limit(128 << 10, 1 << 10) as u64;
-/// A page of memory, bytes: the smallest that there is on any machine.
+/// The smallest page of memory on any machine, bytes.
 pub const PAGE: u64 = 4 << 10;
 /// The number of a link's first message. In a tiny build the numbers soon exceed 32 bits.
 pub const FIRST_MESSAGE: u64 = limit(1, u32::MAX as usize - 20) as u64;
@@ -57,9 +58,9 @@ pub const IMAGE_PARTS: usize = limit(32, 1);
 pub const BULK_TAGS: u32 = limit(32_000, 8) as u32;
 /// Receives for messages that are posted ahead.
 pub const POSTED: usize = limit(8, 1);
-/// Most frames in which a message is sent, see `link::Endpoint`: more would take longer than one large send.
+/// Most frames of a message, see `link::Endpoint`: more would take longer than one large send.
 pub const FRAMES: usize = limit(5, 2);
-/// Pieces of one bulk transfer that are in transit at once.
+/// Pieces of one bulk transfer that are in flight at once.
 pub const WINDOW: usize = limit(4, 1);
 /// Message buffers kept for reuse, and how many of them only the driving thread can reach.
 pub const SPARE_BUFFERS: usize = limit(64, 2);
@@ -68,7 +69,7 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 
 // ---- host ------------------------------------------------------------------------
 
-/// Most bytes of a device's memory that a program of the same node maps, too: small data is there.
+/// Most bytes of a device's memory that a program on the same node also maps, for small data.
 pub const SHARED_MEMORY: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Most bytes of a device's other memory that the program maps because it often copies there.
 pub const SHARED_WINDOWS: u64 = limit(16 << 20, 256 << 10) as u64;
@@ -76,7 +77,7 @@ pub const SHARED_WINDOWS: u64 = limit(16 << 20, 256 << 10) as u64;
 /// twenty copies.
 pub const COPIES_TO_SHARE: u32 = limit(32, 2) as u32;
 
-/// With this many unanswered messages of one device, a further one waits a moment.
+/// With this many incomplete messages of one device, a further one waits a moment.
 pub const IN_FLIGHT: usize = limit(256, 2);
 
 // ---- device ----------------------------------------------------------------------
@@ -85,35 +86,36 @@ pub const IN_FLIGHT: usize = limit(256, 2);
 pub const THREADS: usize = limit(32, 4);
 /// Most bytes of the program's memory that a device keeps for later regions.
 pub const MEMORY_KEPT: u64 = limit(1 << 30, 1 << 20) as u64;
-/// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: less has
-/// no large page, and each move leaves a mapping of its own, of which Linux allows a process 65,530.
+/// Least bytes of the program's memory that a device moves to their addresses, where a region writes in order: fewer
+/// have no large page, and each move leaves a separate mapping, of which Linux allows a process 65,530.
 pub const MOVED_MIN: u64 = limit(2 << 20, 64 << 10) as u64;
-/// Most bytes of such memory that a device keeps for later regions: an array of this size is written without new memory.
+/// Most bytes of moved memory that a device keeps for later regions: an array of this size is written without new
+/// memory.
 pub const MOVED_KEPT: u64 = limit(256 << 20, 1 << 20) as u64;
 /// Largest piece of the program's memory that travels as bulk data between a program and a device, bytes; and the smallest,
 /// as bulk data takes a round trip more than messages do.
 pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
 /// See [`MEMORY_PIECE`].
 pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);
-/// Pieces of changed memory that are under way at once.
+/// Pieces of changed memory that are in flight at once.
 pub const MEMORY_AHEAD: usize = limit(16, 1);
 /// Messages with changes of which a device keeps a copy until the program has merged them.
 pub const UNMERGED: usize = limit(64, 2);
-/// Kernels of which a device remembers what they have used of the program's memory.
+/// Kernels for which a device remembers the program's memory that they used.
 pub const KERNELS_REMEMBERED: usize = limit(64, 2);
-/// Most parts, and bytes, that it remembers of one.
+/// Most parts, and bytes, that a device remembers for one kernel.
 pub const PARTS_REMEMBERED: usize = limit(2048, 16);
 pub const MEMORY_REMEMBERED: u64 = limit(64 << 20, 1 << 20) as u64;
-/// Ranges of the program's memory that a device asks for at once.
+/// Ranges of the program's memory that a device requests at once.
 pub const MEMORY_ASKED: usize = limit(64, 2);
-/// Events of a trace that the program keeps of each device, and each device of itself, about 50 bytes each; further ones
-/// are counted.
+/// Trace events, about 50 bytes each, that the program keeps of each device, and each device of itself; further ones
+/// are only counted.
 pub const TRACE_EVENTS: u64 = limit(1 << 20, 3 << 10) as u64;
 /// Bytes for the names of kernels; messages show a kernel by its address if its name does not fit.
 pub const NAMES: usize = limit(1 << 20, 4 << 10);
 /// With this many printed bytes on their way to the host, a running kernel's further output waits.
 pub const OUTPUT_AHEAD: usize = limit(128 << 10, 8 << 10);
-/// The same for output that must reach the host before a reply.
+/// With this many printed bytes on their way, further output that must reach the host before a reply waits.
 pub const OUTPUT_BEFORE_REPLY: usize = limit(512 << 10, 16 << 10);
 /// The host acknowledges this many printed bytes at a time.
 pub const OUTPUT_STEP: usize = OUTPUT_AHEAD / 4;

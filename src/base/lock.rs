@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Locks, and the order in which a thread may take them.
 //!
-//! A thread takes a lock only if every lock that it holds comes before it in [`order`], so no two
-//! threads can wait for each other. Debug builds check that at every lock, also at `try_lock`, which
-//! does not wait. `try_hold` and `try_lock_for` are the exceptions.
+//! A thread takes a lock only if every lock that it holds comes before it in [`order`], so no two threads can wait for
+//! each other. Debug builds check that at every lock, even at `try_lock`, which does not wait. `try_hold` and
+//! `try_lock_for` are the exceptions.
 //!
-//! Nothing that can block forever runs under a lock that another thread's progress needs: no stdio,
-//! no user code, no blocking MPI call. [`order`] names the exceptions.
+//! Nothing that can block forever runs under a lock that another thread's progress needs: no stdio, no user code, no
+//! blocking MPI call. [`order`] names the exceptions.
 //!
-//! It lists neither read-write locks nor plain ones of [`sync`]: threads take these last, and for a
-//! moment. Those of `plugin::devices::shared_memory`, which are held for longer, no thread waits for. The one of
-//! `ffi::images` comes first, and only calls that load or unload images wait for it.
+//! [`order`] lists neither read-write locks nor plain ones of [`sync`]: threads take these last, and briefly.
+//! Exceptions: no thread waits for the read-write lock of `plugin::devices::shared_memory`, which is held for longer;
+//! the lock of `ffi::images` comes first, and only calls that load or unload images wait for it.
 
 use super::sync;
 use std::cell::Cell;
@@ -18,12 +18,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// The locks of each side in their order. No thread holds two locks of one number.
+/// The locks of each side in order. No thread holds two locks with the same number.
 pub mod order {
     // ---- the program's side --------------------------------------------------------
 
-    /// Statistics and trace of the whole program (`Plugin`). Held while the plugin collects those of
-    /// the devices: only unloading an image and the end of the program wait for that.
+    /// Statistics and trace of the whole program (`Plugin`). Held while the plugin collects the records
+    /// of the devices: only unloading an image and the end of the program wait for that.
     pub const TRACE: u8 = 1;
     /// Statistics and trace of one device.
     pub const SEEN: u8 = 2;
@@ -36,27 +36,28 @@ pub mod order {
     pub const LIVENESS: u8 = 6;
     /// The message that a queue collects.
     pub const OPEN: u8 = 7;
-    /// The same at the receiving end of a copy between devices, after the sending one.
+    /// The message that a queue collects at the receiving end of a copy between devices, after the sending end's.
     pub const OTHER_END: u8 = 8;
 
     // ---- a device's side -----------------------------------------------------------
 
     /// Held while libraries and images are loaded: UCX (libucm) writes to the tables of all libraries
-    /// after each `dlopen`, even of one that the dynamic loader is still relocating for another
+    /// after each `dlopen`, even to those of a library that the dynamic loader is still relocating for another
     /// thread. Only other images and the end of the device wait for that.
     pub const LOADING: u8 = 9;
-    /// Whose turn it is to use the program's memory on a device. Held while that kernel waits for others.
+    /// Which kernel's turn it is to use the program's memory on a device. Held while that kernel waits for others.
     pub const TURN: u8 = 9;
-    /// The program's pages on a device. Held while they are fetched and changes go home: only kernels wait for that.
+    /// The program's pages on a device. Held while they are fetched and changes are sent back: only kernels wait for
+    /// that.
     pub const UNIFIED: u8 = 11;
-    /// What regions have printed. Held while a reply waits for the program to take that output; the
+    /// The output of regions. Held while a reply waits for the program to take that output; the
     /// waiting thread receives messages meanwhile.
     pub const OUTPUT: u8 = 10;
 
     // ---- both ----------------------------------------------------------------------
 
-    /// What a link has brought. A thread holds it while it drives the link and handles what that
-    /// brought; others do not wait for it.
+    /// The arrivals of a link. A thread holds it while it drives the link and handles the arrivals;
+    /// others do not wait for it.
     pub const INBOX: u8 = 19;
     /// The transport. Its holder drives MPI; other threads leave their messages in the outbox instead
     /// of waiting.
@@ -64,15 +65,15 @@ pub mod order {
 
     // ---- what the driving thread takes ---------------------------------------------
 
-    /// Messages of a device that nobody waits for (the program's side).
+    /// Unawaited messages of a device (the program's side).
     pub const UNAWAITED: u8 = 21;
-    /// Held while the changes of one device are stored in the program's memory (the program's side).
+    /// Held while the changes of one device are merged into the program's memory (the program's side).
     pub const MERGE: u8 = 21;
-    /// Unanswered messages of a device (the program's side).
+    /// Incomplete messages of a device (the program's side).
     pub const FLIGHT: u8 = 22;
     /// The order of messages (a device's side).
     pub const SCHEDULE: u8 = 21;
-    /// Any lock that is held for a moment, and under which no other lock is taken.
+    /// Any lock that is held briefly, and under which no other lock is taken.
     pub const LEAF: u8 = 30;
 }
 
@@ -128,13 +129,14 @@ impl<T, const ORDER: u8> Mutex<T, ORDER> {
         self.0.try_lock().map(Guard::new)
     }
 
-    /// [`Mutex::try_lock`] in any order, for a thread that is about to fork: it holds several locks that others may need in the copy.
+    /// [`Mutex::try_lock`] in any order, for a thread that is about to fork: it takes several locks that other threads
+    /// may need in the child.
     #[inline]
     pub fn try_hold(&self) -> Option<Guard<'_, T, ORDER>> {
         self.0.try_lock().map(Guard::new)
     }
 
-    /// Tries for this long to take the lock, in any order: a wait that ends.
+    /// Tries for this long to take the lock, in any order: a bounded wait can't deadlock.
     pub fn try_lock_for(&self, patience: Duration) -> Option<Guard<'_, T, ORDER>> {
         let end = Instant::now() + patience;
         loop {

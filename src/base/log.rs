@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// `OMP_INFOTYPE_PLUGIN_KERNEL` of LLVM's `Debug.h`, a bit of `LIBOMPTARGET_INFO`.
 pub const INFO_PLUGIN_KERNEL: u32 = 0x10;
 
-/// As LLVM reads them: any integer, -1 for all bits.
+/// A variable's value as LLVM reads it: any integer, -1 for all bits.
 fn number(variable: &str) -> u32 {
     std::env::var(variable).ok().and_then(|v| v.trim().parse::<i64>().ok()).unwrap_or(0) as u32
 }
@@ -44,7 +44,7 @@ pub fn text(lines: &str) {
     let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
-/// Prints what failed.
+/// Prints an error.
 pub fn error(text: impl fmt::Display) {
     line("", format_args!("{}", error_text(text)));
 }
@@ -59,7 +59,7 @@ pub fn warning(text: impl fmt::Display) {
     line("", format_args!("omptarget-mpi: warning: {}", Plain(text)));
 }
 
-/// Escapes control characters: the text stays one line, and does not control the terminal.
+/// Escapes control characters, so that the text stays one line and does not control the terminal.
 struct Plain<T>(T);
 
 impl<T: fmt::Display> fmt::Display for Plain<T> {
@@ -81,7 +81,7 @@ pub fn info(device: usize, text: fmt::Arguments<'_>) {
     line("", format_args!("MPI device {device} info: {text}"));
 }
 
-/// Prints a debug line if `LIBOMPTARGET_DEBUG` asks for it; costs a load otherwise.
+/// Prints a debug line if `LIBOMPTARGET_DEBUG` requests it; otherwise costs one load.
 #[macro_export]
 macro_rules! debug {
     ($($arg:tt)*) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What every layer may use: a clock, bitcode and ELF reading, errors, sizes of tables, locks, log lines, manual
+//! Utilities for every layer: a clock, bitcode and ELF reading, errors, sizes of tables, locks, log lines, manual
 //! pages, names of kernels, ranges of addresses, settings, targets of images.
 
 pub(crate) mod bitcode;

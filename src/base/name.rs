@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 
-/// Bytes of the longest demangled name: a name that repeats parts of itself grows without bounds.
+/// The longest demangled name, in bytes: a name that repeats parts of itself grows without bounds.
 const LONGEST: usize = 8192;
 
-/// The names of different kernels, with device and number of the source file where two look alike.
+/// The names of different kernels, with device and number of the source file where two are equal.
 pub fn of_kernels(symbols: &[String]) -> Vec<String> {
     let names: Vec<String> = symbols.iter().map(|s| of_kernel(s)).collect();
     let mut times = HashMap::new();
@@ -53,7 +53,7 @@ fn parts(symbol: &str) -> Option<String> {
     })
 }
 
-/// The name of a function of C++; other names stay unchanged.
+/// The name of a C++ function; other names stay unchanged.
 pub(crate) fn demangled(function: &str) -> String {
     let name = function.starts_with("_Z").then(|| demangle(function)).flatten();
     name.unwrap_or_else(|| function.to_string())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A set of addresses, as few ranges.
+//! A set of addresses, stored as the fewest possible ranges.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Ranges {
         }
     }
 
-    /// The range that an address is in.
+    /// The range that contains an address.
     pub fn around(&self, address: u64) -> Option<Range<u64>> {
         let (&start, &end) = self.0.range(..=address).next_back()?;
         (address < end).then_some(start..end)
@@ -51,7 +51,7 @@ impl Ranges {
         near.map(move |(&from, &to)| from.max(start)..to.min(end)).filter(|part| !part.is_empty())
     }
 
-    /// The largest part of `within` around an address, which is not in the set, that is not either.
+    /// The largest part of `within` around an address that is disjoint from the set. The address is not in the set.
     pub fn gap(&self, address: u64, within: &Range<u64>) -> Range<u64> {
         let before = self.0.range(..=address).next_back().map_or(0, |(_, &end)| end);
         let behind = self.0.range(address..).next().map_or(u64::MAX, |(&start, _)| start);

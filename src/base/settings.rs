@@ -16,12 +16,13 @@ pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;
 
 const PREFIX: &str = "OMPTARGET_MPI_";
 
-/// Not a setting: a device executable that replaces itself by a program sets this to the numbers of programs and of ranks of
-/// their job, so that the program knows that the other ranks are devices. Jobs that the program starts inherit it.
+/// Not a setting: a device executable that replaces itself by a program sets this to the numbers of programs and of
+/// ranks in their job, so that the program knows that the other ranks are devices. Jobs that the program starts inherit
+/// the variable.
 pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 
-/// Not a setting: the id of a device process that uses its node's libomptarget, where this project's plugin must have
-/// no devices. Processes that inherit the variable have another id.
+/// Not a setting: the id of a device process that uses its node's libomptarget, in which this project's plugin must
+/// have no devices. Processes that inherit the variable have another id.
 pub(crate) const DEVICE_PROCESS: &str = "OMPTARGET_MPI_DEVICE_PROCESS";
 
 /// Not a setting: the devices that all ranks of an MPI application spawn, see `job::spawned`. Only spawned ranks read it.
@@ -37,12 +38,12 @@ pub(crate) enum Reader {
     OffloadPlugin,
 }
 
-/// What holds if a variable is not set.
+/// The default of a variable.
 #[derive(Clone, Copy)]
 pub(crate) enum Preset {
-    /// The same as with this value.
+    /// This value.
     Value(&'static str),
-    /// What this text describes; no value expresses it.
+    /// A default that no value expresses; this text describes it.
     Unset(&'static str),
 }
 
@@ -67,14 +68,14 @@ macro_rules! settings {
         /// The names of all variables without their prefix.
         pub const NAMES: [&str; [$(stringify!($NAME)),+].len()] = [$(stringify!($NAME)),+];
 
-        /// Everything a user can set.
+        /// The values of all settings.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
             $( #[doc = concat!("`OMPTARGET_MPI_", stringify!($NAME), "`: ", $meaning)] pub $field: $Type, )+
         }
 
         impl Settings {
-            /// Reads the variables, of which `get` returns the values by name.
+            /// Reads the variables; `get` returns the value of each by name.
             pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings> {
                 Ok(Settings {
                     $( $field: $values.read(concat!("OMPTARGET_MPI_", stringify!($NAME)), &get, $default)?, )+

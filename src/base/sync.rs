@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What protocols between threads are made of. `test/rust/models.rs` includes some of their files with a model
-//! checker's versions of these.
+//! The primitives of protocols between threads. `test/rust/models.rs` includes files that use them, with a model
+//! checker's versions of these primitives.
 
 pub use std::hint::spin_loop;
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -8,9 +8,9 @@ pub use std::thread::{Thread, current, park, park_timeout};
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
 
-/// The standard library's mutex without poisoning. Its state is one word of its own, so after a `fork`
-/// the thread that had locked it can unlock it. (parking_lot's locks share a table, which another thread
-/// could have locked at the `fork`.)
+/// The standard library's mutex without poisoning. Its state is a single word, so after a `fork` the thread that
+/// locked it before can unlock it. (parking_lot's locks share a table, which another thread could have locked at
+/// the `fork`.)
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What images are built for, and devices execute: a machine and, of accelerators, its architecture.
+//! The targets of images and devices: a machine and, for accelerators, an architecture.
 
 use super::elf::{self, ACCELERATORS, AMDGPU, CUDA, HEADER, MACHINE};
 use super::{Error, Result, bitcode};
@@ -8,7 +8,7 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// `e_machine` of its ELF files.
+    /// `e_machine` of the target's ELF files.
     pub(crate) machine: u16,
     /// The number of the architecture in the `e_flags` of these files; 0 if it is not known or does not matter.
     pub(crate) architecture: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Executor {
     pub(crate) target: Target,
     /// An accelerator in words, for the user; empty for processors.
     pub(crate) description: String,
-    /// Of an accelerator.
+    /// For an accelerator.
     pub(crate) large: LargeCopies,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Executor {
 pub(crate) enum LargeCopies {
     /// Through buffers of ordinary memory.
     Buffered,
-    /// Through buffers that its driver has pinned.
+    /// Through buffers that the accelerator's driver has pinned.
     Pinned,
-    /// MPI copies it itself.
+    /// MPI itself accesses the accelerator's memory.
     Direct,
 }
 
@@ -69,7 +69,7 @@ impl Executor {
     }
 }
 
-/// Numbers of AMD's architectures (`EF_AMDGPU_MACH`). libomptarget itself judges images for others.
+/// Numbers of AMD's architectures (`EF_AMDGPU_MACH`). libomptarget itself checks images for others.
 const AMD: [(u32, &str); 32] = [
     (0x2c, "gfx900"),
     (0x2d, "gfx902"),
@@ -105,10 +105,10 @@ const AMD: [(u32, &str); 32] = [
     (0x4e, "gfx1201"),
 ];
 
-/// How archives of clang-offload-packager begin. A program has each image in one, which libomptarget opens before it shows
-/// the image to plugins.
+/// The first bytes of an archive of clang-offload-packager. A program has each image in an archive, which libomptarget
+/// opens before it shows the image to plugins.
 const PACKAGER: [u8; 4] = *b"\x10\xff\x10\xad";
-/// The version of CUDA's ABI up to which the architecture is in the lowest byte of `e_flags`, later in the next one.
+/// The last version of CUDA's ABI with the architecture in the lowest byte of `e_flags`; later ones use the next byte.
 const CUDA_ABI: u8 = 7;
 
 impl Target {
@@ -120,18 +120,18 @@ impl Target {
         Target { machine: CUDA, architecture: 10 * major + minor }
     }
 
-    /// An accelerator that its driver gives this name.
+    /// An accelerator with this name in its driver.
     pub(crate) fn amd(name: &str) -> Target {
         let known = AMD.iter().find(|(_, known)| *known == name);
         Target { machine: AMDGPU, architecture: known.map_or(0, |(number, _)| *number) }
     }
 
-    /// True for what no processor executes.
+    /// True for an accelerator.
     pub(crate) fn is_accelerator(self) -> bool {
         ACCELERATORS.contains(&self.machine)
     }
 
-    /// What an image is built for: an ELF file, by its header, or bitcode, by its triple.
+    /// The target of an image: an ELF file, by its header, or bitcode, by its triple.
     pub(crate) fn of_image(bytes: &[u8]) -> Result<Target> {
         if is_bitcode(bytes) {
             return Target::of_bitcode(bytes);
@@ -149,7 +149,8 @@ impl Target {
         Ok(Target { machine, architecture })
     }
 
-    /// What bitcode may become. It may have been built for another architecture, but is compiled for the one that executes it.
+    /// The target of bitcode. It may have been built for another architecture, but is compiled for the one that
+    /// executes it.
     fn of_bitcode(bytes: &[u8]) -> Result<Target> {
         const MACHINES: [(&str, u16); 3] = [("nvptx64-", CUDA), ("amdgcn-", AMDGPU), ("x86_64-", header::EM_X86_64)];
         let triple = bitcode::triple(bytes).ok_or_else(|| Error::new("bitcode that can't be read"))?;
@@ -179,7 +180,7 @@ impl Target {
         if self.machine == image.machine && fits {
             return Ok(());
         }
-        // Devices prefer NVIDIA's.
+        // Devices prefer NVIDIA's accelerators.
         let hint = match (self.machine, image.machine) {
             (CUDA, AMDGPU) => "; on a node that has AMD's too, an empty CUDA_VISIBLE_DEVICES makes these the devices",
             _ => "",
@@ -200,7 +201,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The header of a 64-bit shared object for `target`, without anything in it.
+/// The header of an empty 64-bit shared object for `target`.
 pub(crate) fn empty(target: Target) -> Vec<u8> {
     let mut file = vec![0; HEADER];
     file[..header::SELFMAG].copy_from_slice(header::ELFMAG);
@@ -224,7 +225,7 @@ pub(crate) fn is_bitcode(image: &[u8]) -> bool {
 
 /// The image in an archive of clang-offload-packager.
 fn packed(archive: &[u8]) -> Option<&[u8]> {
-    /// Where the archive has its entry's offset, and the entry the image's offset and length.
+    /// Offsets in the archive: of its entry's offset; and in the entry: of the image's offset and length.
     const ENTRY: usize = 16;
     const IMAGE: [usize; 2] = [24, 32];
     let number = |at: usize| {
@@ -236,7 +237,7 @@ fn packed(archive: &[u8]) -> Option<&[u8]> {
     archive.get(start?..start?.checked_add(len?)?)
 }
 
-/// What the images in a program's file are for: ELF files, and bitcode in archives.
+/// The targets of the images in a program's file: ELF files, and bitcode in archives.
 pub(crate) fn images_in(program: &[u8]) -> impl Iterator<Item = Target> {
     /// Images and archives have this alignment.
     const ALIGN: usize = 8;
