@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Host to device: a message is a [`Head`] and any number of [`Command`]s, which one queue of the device executes in order,
-//! or, if its queue is [`CONTROL`], of [`super::control::Control`]s, which the device executes on receipt.
+//! Host to device: a message is a [`Head`] and any number of [`Command`]s, which one queue of the device executes in
+//! order. If its queue is [`CONTROL`], it has [`super::control::Control`]s instead, which the device executes on
+//! receipt.
 
 use super::format::{Bytes, Field, wire_format};
 use super::{MESSAGE_MAX, Reader};
@@ -14,16 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 wire_format! {
-    /// The front of every message to a device.
+    /// The head of every message to a device.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Head {
-        /// Number of the message among those to its device, without gaps.
+        /// Number of the message among those to its device; the numbers have no gaps.
         pub seq: u64,
         /// The queue that executes the message.
         pub queue: u32,
         /// Starts a new use of that queue: the queue forgets an earlier failure.
         pub fresh: bool,
-        /// The core of its node that the sender ran on.
+        /// The core of the sender's node on which it ran.
         pub core: u16,
         /// How many `Changed` messages of the device the sender had merged into the program's memory, modulo 2^32.
         pub merged: u32,
@@ -37,17 +38,17 @@ pub const CONTROL: u32 = 0;
 
 /// The number in a head before [`Head::patch`].
 const UNSENT: u64 = 0;
-/// Where the fields begin that are known when the message is sent.
+/// The offset of the fields that are known only when the message is sent.
 const PATCHED: usize = HEAD_LEN - u16::LEN - u32::LEN;
 
 impl Head {
-    /// Starts a message: a head without what [`Head::patch`] adds.
+    /// Starts a message with a head; [`Head::patch`] completes it.
     pub fn begin(out: &mut Vec<u8>, queue: u32, fresh: bool) {
         out.clear();
         Head { seq: UNSENT, queue, fresh, core: 0, merged: 0 }.write(out);
     }
 
-    /// Puts the fields into a message's head that are known when it is sent.
+    /// Sets the fields of a message's head that are known only when it is sent.
     pub fn patch(message: &mut [u8], seq: u64, core: u16, merged: u32) {
         message[..u64::LEN].copy_from_slice(&seq.to_le_bytes());
         message[PATCHED..][..u16::LEN].copy_from_slice(&core.to_le_bytes());
@@ -68,7 +69,7 @@ wire_format! {
         Receive { to: u64, len: u64, rank: u32, tag: u32 } = 3,
         /// Sends bulk data to a rank directly from an address.
         Send { from: u64, len: u64, rank: u32, tag: u32 } = 4,
-        /// Runs a kernel with these arguments or, if `array`, with an array of pointers to these.
+        /// Runs a kernel with these arguments or, if `array`, with an array of pointers to them.
         Launch { kernel: u64, array: bool, args: Args<'a> } = 5,
         /// Moves data within the device.
         Copy { to: u64, from: u64, len: u64 } = 6,
@@ -86,16 +87,16 @@ wire_format! {
         Move { image: u32 } = 11,
         /// Redirects the function at address `from` to the one that the pointer at address `to` names.
         Redirect { from: u64, to: u64 } = 12,
-        /// Allocates the arena where the accelerator wants it, outside of the ranges in `taken`: `len` bytes or, unless
-        /// that is `exact`, its share of the free memory or less. The reply carries an `Obtained`. `libraries` lists the host's libomptarget, see
-        /// [`libraries`].
+        /// Allocates the arena at an address of the accelerator's choice, outside of the ranges in `taken`: `len` bytes
+        /// or, unless `exact`, its share of the free memory or less. The reply carries an `Obtained`. `libraries` lists
+        /// the host's libomptarget, see [`libraries`].
         Obtain { len: u64, exact: bool, libraries: Bytes<'a>, taken: Ranges<'a> } = 13,
-        /// Keeps these addresses free on an accelerator's device: other devices have them.
+        /// Keeps these addresses free on an accelerator's device: other devices use them.
         Avoid { taken: Ranges<'a> } = 14,
-        /// Announces an entry of an image that an accelerator is to load: `size` is 0 for a function, the flags are
+        /// Announces an entry of an image that an accelerator will load: `size` is 0 for a function, the flags are
         /// LLVM's.
         Entry { image: u32, size: u64, flags: u32, name: Bytes<'a> } = 15,
-        /// Appends the address of an image's entry to the reply; for a function it is what launches name it by.
+        /// Appends the address of an image's entry to the reply; launches name a function by this address.
         Address { image: u32, name: Bytes<'a> } = 16,
         /// Runs a kernel of an accelerator with these arguments in this shape.
         LaunchShaped { kernel: u64, shape: Shape, args: Args<'a> } = 17,
@@ -103,14 +104,14 @@ wire_format! {
 }
 
 wire_format! {
-    /// A file that a process shares with another one of its node, see `sys::shared_file`; none if its length is 0.
+    /// A file that a process shares with another one on its node, see `sys::shared_file`; none if its length is 0.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SharedFile {
         /// The process.
         pub pid: u32,
-        /// The file's descriptor there.
+        /// The file's descriptor in that process.
         pub descriptor: u32,
-        /// The random number that the file begins with.
+        /// The random number at the file's start.
         pub nonce: u64,
         /// Bytes.
         pub len: u64,
@@ -118,7 +119,7 @@ wire_format! {
 }
 
 wire_format! {
-    /// What a launch asks an accelerator for, as in LLVM's `KernelArgsTy`; 0 leaves the choice to the accelerator.
+    /// The shape of a launch on an accelerator, as in LLVM's `KernelArgsTy`; 0 leaves the choice to the accelerator.
     #[allow(missing_docs, reason = "the names are LLVM's")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Shape {
@@ -135,7 +136,7 @@ wire_format! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obtained {
     pub(crate) arena: Range<u64>,
-    /// What the accelerator executes.
+    /// The accelerator's target.
     pub(crate) target: Target,
     /// The accelerator in words, for the user.
     pub(crate) description: String,
@@ -147,7 +148,7 @@ impl Obtained {
     const NUMBERS: usize = 32;
     pub(crate) const LEN: usize = 256;
 
-    /// A longer description is cut off.
+    /// Truncates a description that is too long.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let len = self.arena.end - self.arena.start;
         let numbers = [self.arena.start, len, self.target.to_number(), self.large.to_number()];
@@ -213,7 +214,7 @@ pub struct Args<'a>(&'a [u8]);
 
 impl<'a> Args<'a> {
     pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
-        // as_chunks leaves no remainder: the reader took a multiple of 8 bytes.
+        // `as_chunks` leaves no remainder: the reader took a multiple of 8 bytes.
         self.0.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c))
     }
 }
@@ -234,7 +235,7 @@ impl<'a> Field<'a> for Args<'a> {
     }
 }
 
-/// Stands for no rank and tag.
+/// Encodes the absence of a rank and tag.
 const NOBODY: (u32, u32) = (u32::MAX, u32::MAX);
 
 impl<'a> Field<'a> for [Option<(u32, u32)>; 2] {
@@ -250,9 +251,9 @@ impl<'a> Field<'a> for [Option<(u32, u32)>; 2] {
     }
 }
 
-/// What a message to a device consists of.
+/// An operation in a message to a device.
 pub trait Operation<'a>: Field<'a> {
-    /// Fails if there is no such operation, although all of its parts are valid.
+    /// Fails if the operation is invalid although each of its fields is valid.
     fn check(&self) -> Result<()>;
 }
 
@@ -301,7 +302,7 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes of a launch with this many arguments, and a shape if it `is_shaped`.
+/// Bytes of a launch with this many arguments, and with a shape if it `is_shaped`.
 pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
     1 + u64::LEN + if is_shaped { Shape::LEN } else { bool::LEN } + Args::LEN + u64::LEN * args
 }
@@ -309,7 +310,7 @@ pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
 /// Most bytes of any other operation, without data, names and lists.
 pub(crate) const COMMAND_MAX: usize = Command::LEN;
 
-/// The parts of an image: small, so that a device passes them on early, but not too many.
+/// The parts of an image: small, so that a device passes the first one on early, but not too many.
 pub(crate) fn parts(len: u64) -> impl Iterator<Item = Range<usize>> {
     let len = len as usize;
     let part = len.div_ceil(IMAGE_PARTS).max(1 << 20);
@@ -348,7 +349,7 @@ impl<'a> Operations<'a> {
         Operations(Reader(message.get(position..).unwrap_or_default()))
     }
 
-    /// How far this message has been read.
+    /// The offset of the next operation in this message.
     pub fn position(&self, message: &[u8]) -> usize {
         message.len() - self.0.0.len()
     }

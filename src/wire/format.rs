@@ -14,8 +14,8 @@ pub trait Field<'a>: Sized {
     fn read(r: &mut Reader<'a>) -> Result<Self>;
 }
 
-/// Defines an enum or a struct and implements [`Field`]: the fields in order, for an enum after one byte
-/// with the number of the variant.
+/// Defines an enum or a struct and implements [`Field`]: the fields in order; in an enum, a byte with the
+/// number of the variant precedes them.
 macro_rules! wire_format {
     (
         $(#[$attribute:meta])*

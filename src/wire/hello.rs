@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The record by which every rank introduces itself, before any other message.
 //!
-//! The record's size and the places of its first four fields never change, so that two different
+//! The record's size and the offsets of its first four fields never change, so that two different
 //! versions can still report that they differ.
 
 use super::format::Field;
@@ -17,23 +17,23 @@ pub const HELLO_LEN: usize = 512;
 
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
-/// Most ranks of a node that programs have spawned.
+/// Most ranks that programs spawn on a node.
 const SPAWNED: u32 = 1 << 24;
-/// Bytes of a processor's vendor; x86-64 processors spell it in 12.
+/// Bytes of a processor's vendor, as on x86-64.
 const VENDOR: usize = 12;
-/// Bytes of a processor's name; x86-64 processors spell it in 48.
+/// Bytes of a processor's name, as on x86-64.
 const NAME: usize = 48;
 /// Most ranges of shared files.
 const SHARED: usize = 3;
-/// Bits of the number of pages in such a range; the rest is the number of its first page.
+/// Bits of the number of pages in a packed range; the other bits are the number of its first page.
 const PAGES: u32 = 29;
-/// Most cores of a node in a record, a bit for each.
+/// Most cores of a node in a record, which has a bit for each.
 pub(crate) const CORES: usize = 1024;
 
-/// Stands for no range.
+/// Encodes the absence of a range.
 const NOWHERE: Range<u64> = u64::MAX..u64::MAX;
 
-/// Which side of a job a rank is.
+/// A rank's side of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Role {
@@ -46,7 +46,7 @@ pub enum Role {
 /// A rank's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Its side.
+    /// The rank's side.
     pub role: Role,
     /// Bytes per page of memory.
     pub page_size: u32,
@@ -54,14 +54,14 @@ pub struct Hello {
     pub devices: u32,
     /// Processes of this rank that wait or compute: itself and its workers.
     pub processes: u32,
-    /// If a program spawned it, the number of ranks on its node that the ranks of that MPI application may spawn;
-    /// otherwise 0.
+    /// If a program spawned this rank, the number of ranks that the programs of that MPI application may spawn on this
+    /// node; otherwise 0.
     pub spawned: u32,
-    /// Those of them that belong to ranks before its program.
+    /// The number of these spawned ranks that belong to programs before this rank's.
     pub earlier: u32,
     /// Process id.
     pub pid: u32,
-    /// Cores that it may use, ascending; the record omits those from `CORES` on.
+    /// Cores that the rank may use, ascending; the record omits those from `CORES` on.
     pub cores: Vec<u16>,
     /// Bytes of memory of its node.
     pub memory: u64,
@@ -69,7 +69,7 @@ pub struct Hello {
     pub node: u64,
     /// Bytes of the largest piece of bulk data; the devices use their program's value.
     pub fragment: u64,
-    /// Descriptor and nonce of its doorbell (see `link::doorbell`); a nonce of 0 if it has none.
+    /// Descriptor and nonce of its doorbell (see `link::doorbell`); the nonce is 0 if it has none.
     pub doorbell: (u32, u64),
     /// Host name.
     pub host: String,
@@ -77,13 +77,15 @@ pub struct Hello {
     pub mpi: String,
     /// Its node's processor.
     pub processor: Processor,
-    /// What executes regions, if it is a device.
+    /// What executes regions, if the rank is a device.
     pub backend: Backend,
     /// Equal for the ranks of a node that choose from the same accelerators.
     pub pool: u32,
-    /// The addresses outside of `sys::layout::WINDOW` that it uses; `None` if regions can't use the program's memory there.
+    /// The addresses outside of `sys::layout::WINDOW` that the rank uses; `None` if its regions can't use the program's
+    /// memory.
     pub outside: Option<Range<u64>>,
-    /// Where it has shared files outside of the window. If these don't fit into the record, it has no `outside` either.
+    /// The addresses of shared files outside of the window. If they don't fit into the record, it has no `outside`
+    /// either.
     pub shared: Vec<Range<u64>>,
 }
 
@@ -195,7 +197,7 @@ impl Hello {
     }
 }
 
-/// Ranges of pages, each as a number; `None` if they don't fit.
+/// Ranges of pages, each packed into a number; `None` if they don't fit.
 fn packed(all: &[Range<u64>]) -> Option<[u64; SHARED]> {
     let mut packed = [0; SHARED];
     for (n, range) in all.iter().enumerate() {

@@ -24,14 +24,14 @@ pub(crate) use crate::base::limits::INLINE_MAX;
 pub use crate::base::limits::MESSAGE_MAX;
 pub use format::{Bytes, Field};
 
-/// A message to or from a rank with several devices has one more byte at its end: the device.
+/// Bytes of a message with the extra last byte that names the device of a rank with several devices.
 pub(crate) const ROOM: usize = MESSAGE_MAX + 1;
 
-/// Bytes of a block of the program's memory, of which a digest is made.
+/// Bytes of a block of the program's memory; each block has a digest.
 pub const BLOCK: usize = 64 << 10;
 
-/// Bytes of a piece of the program's memory that travels as bulk data, in whole blocks, if the largest piece of bulk data is
-/// so large that this is worth it.
+/// Bytes of a piece of the program's memory that travels as bulk data, in whole blocks. `None` if the largest piece of
+/// bulk data is too small for that to pay off.
 pub(crate) fn memory_piece(fragment: usize) -> Option<usize> {
     let piece = MEMORY_PIECE.min(fragment) / BLOCK * BLOCK;
     (piece >= MEMORY_PIECE_MIN).then_some(piece)

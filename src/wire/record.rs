@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Statistics and trace of a device: the contents of a [`super::reply::Reply::Records`]. Times are
+//! A device's statistics and trace: the contents of a [`super::reply::Reply::Records`]. Times are
 //! ticks of the device's `base::clock`.
 
 use super::Reader;
@@ -26,11 +26,11 @@ wire_format! {
         Load = 7,
         /// A kernel waited for `what` bytes of the program's memory.
         Fetch = 8,
-        /// `what` bytes of the program's memory that a kernel changed went home.
+        /// `what` bytes that a kernel changed in the program's memory were sent back.
         Change = 9,
         /// Data of `what` bytes was copied to an accelerator, not as a part of a kernel's launch.
         Write = 10,
-        /// The same from an accelerator.
+        /// Data of `what` bytes was copied from an accelerator, not as a part of a kernel's launch.
         Read = 11,
         /// A kernel waited for the program to confirm that `what` bytes of its memory are as the device has them.
         Confirm = 12,
@@ -38,8 +38,8 @@ wire_format! {
 }
 
 wire_format! {
-    /// Something that took time on a device, as a part of message `seq` of a queue. [`Kind`] defines
-    /// `what` and `peer`; `tag` is a transfer's. What a kind does not have is 0.
+    /// An operation of a device, as a part of message `seq` of a queue. [`Kind`] defines `what` and `peer`; `tag` is a
+    /// transfer's. Fields that a kind does not have are 0.
     #[allow(missing_docs, reason = "see above")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TraceEvent {
@@ -56,7 +56,7 @@ wire_format! {
 
 wire_format! {
     /// Where data moves: from or to the host, from or to another device, within the device, or between a device's process
-    /// and its accelerator, but for what is a part of a kernel's launch.
+    /// and its accelerator, except as a part of a kernel's launch.
     #[allow(missing_docs, reason = "see above")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Direction {
@@ -71,7 +71,7 @@ wire_format! {
 }
 
 impl Direction {
-    /// All directions; the index of each is its number less 1.
+    /// All directions; the index of each is its number minus 1.
     pub(crate) const ALL: [Direction; 7] = [
         Direction::ToDevice,
         Direction::ToHost,
@@ -84,7 +84,7 @@ impl Direction {
 }
 
 wire_format! {
-    /// Sums over all events of one sort.
+    /// Sums over all events of one kind.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Sum {
         /// Their number.
@@ -110,13 +110,13 @@ wire_format! {
     pub enum Record {
         /// An event of the trace.
         Event(event: TraceEvent) = 1,
-        /// Runs of the kernel at an address since the last such record.
+        /// Runs of the kernel at an address since its last record.
         Kernel(kernel: u64, sum: Sum) = 2,
-        /// Data that moved in a direction since the last such record.
+        /// Data that moved in a direction since its last record.
         Moved(way: Direction, sum: Sum) = 3,
-        /// The number of events that the trace dropped since the last such record.
+        /// The number of events that the trace dropped since the last `Dropped`.
         Dropped(events: u64) = 4,
-        /// The program's memory that the kernel at an address fetched, found unchanged, and changed, since the last such
+        /// The program's memory that the kernel at an address fetched, found unchanged, and changed since its last
         /// record.
         Memory(kernel: u64, fetched: Sum, unchanged: Sum, changed: Sum) = 5,
     }

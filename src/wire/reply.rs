@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message, and before it what regions print and
-//! change, what they need of the program, and what was recorded.
+//! Device to host: one [`Reply::Done`] or [`Reply::Failed`] per command message; before it, the output of regions,
+//! their changes to the program's memory, their requests to the program, and records.
 
 use super::command::SharedFile;
 use super::format::{Field, wire_format};
@@ -22,19 +22,19 @@ wire_format! {
         Output { stream: Stream, bytes: &'a [u8] } = 3,
         /// Statistics and trace; precedes the reply to the command that requests it.
         Records(records: Records<'a>) = 4,
-        /// A region uses the program's memory at this address: the host is to send it, and what follows it up to `len`
-        /// bytes, as [`super::control::Answer::Pages`], but for what the device has already.
+        /// Requests the program's memory at this address, up to `len` bytes, which a region uses. The host sends what
+        /// the device does not already have as [`super::control::Answer::Pages`].
         Fetch { at: u64, len: u64, known: Known<'a> } = 5,
-        /// What the kernel of message `seq` has changed in the program's memory, before the reply to that message.
+        /// Changes that the kernel of message `seq` made to the program's memory; precedes the reply to that message.
         Changed { seq: u64, changes: Changes<'a> } = 6,
-        /// The same for a large range, when both are on one node: the new bytes are at this address of the device, the old
-        /// ones at the offset `at` of a file of the device. The host reads them there and sends
+        /// A change of a large range, when host and device are on one node: the new bytes are at address `new` of the
+        /// device, the old ones at the offset `at` of a file of the device. The host reads them there and answers with
         /// [`super::control::Answer::Taken`].
         ChangedThere { seq: u64, at: u64, len: u64, new: u64, old: SharedFile } = 8,
-        /// The same for a large range, when the host can't read it: a piece of bulk data of `len` bytes has the new bytes. Of
-        /// the old ones there are the digests of all blocks. The host answers with [`super::control::Answer::Merged`].
+        /// A change of a large range that the host can't read: a piece of bulk data of `len` bytes has the new bytes,
+        /// and `old` the digests of the old blocks. The host answers with [`super::control::Answer::Merged`].
         ChangedAside { seq: u64, at: u64, len: u32, old: Digests<'a> } = 9,
-        /// A region calls the program's function at this address: the host is to send its name.
+        /// Requests the name of the program's function at this address, which a region calls.
         Find { at: u64 } = 7,
     }
 }
@@ -86,12 +86,12 @@ impl<'a> Field<'a> for Changes<'a> {
     }
 }
 
-/// Parts of the program's memory that a device has kept from earlier: for each an address, a length and a digest
-/// (XXH3-128). They begin and end with pages, ascend, and do not overlap.
+/// Parts of the program's memory that a device has kept: for each an address, a length and a digest (XXH3-128). They
+/// consist of whole pages, ascend, and do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known<'a>(pub &'a [u8]);
 
-/// An address, a length and the digest of what the device has there.
+/// An address, a length and the digest of the device's bytes there.
 pub type KnownPart = (u64, u32, u128);
 
 impl<'a> Known<'a> {
@@ -193,13 +193,13 @@ wire_format! {
     /// Why a message failed on the device.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct Failure {
-        /// The device executes nothing any more, because its memory can't be trusted.
+        /// The device executes nothing from now on, because its memory can't be trusted.
         pub lost: bool,
         /// Address of the kernel that failed, or 0.
         pub kernel: u64,
-        /// The signal that it received, or 0.
+        /// The signal that the kernel received, or 0.
         pub signal: u32,
-        /// The address of its fault, or 0.
+        /// The address of the kernel's fault, or 0.
         pub address: u64,
         /// What failed and why.
         pub text: String,
