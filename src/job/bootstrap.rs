@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Starts MPI together with the other ranks, and finds out which rank is what.
+//! Starts MPI together with the other ranks, and finds out the role of each rank.
 
 use super::spawned;
 use super::topology::{Team, Topology, hello_of_this_process};
@@ -31,7 +31,7 @@ fn check_launcher() -> Result<()> {
 /// The start of a job.
 pub struct Bootstrap {
     pub mpi: Mpi,
-    /// Of the ranks that this process sends to.
+    /// Those of the ranks that this process sends to.
     pub doorbells: Doorbells,
     /// By rank.
     pub endpoints: Vec<Endpoint>,
@@ -43,7 +43,7 @@ pub struct Bootstrap {
 /// How the ranks of a job start.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin<'a> {
-    /// A launcher starts all of them.
+    /// A launcher starts all ranks.
     Started,
     /// This process, a program, spawns these ranks of the device executable.
     Spawn { executable: &'a Path, ranks: usize },
@@ -93,7 +93,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
             if mpi.rank == 0 {
                 log::error(e);
             }
-            // The launcher ends all ranks when one exits, so none exits before the report.
+            // The launcher ends all ranks when one exits, so no rank may exit before the report.
             let _ = mpi.all_gather(&[0]);
             mpi.finish();
             return Err(Error::Reported);
@@ -110,7 +110,7 @@ pub fn bootstrap(role: Role, origin: Origin<'_>, pool: u32, settings: &Settings)
         check_places(&hellos, mpi.rank);
     }
     let doorbells = doorbells(doorbell, &hellos, &topology, mpi.rank);
-    // Spawned processes are another job, which Open MPI 4 shares no memory with.
+    // Spawned processes are another job, with which Open MPI 4 shares no memory.
     let far = quirks::eager_far();
     let near = if mpi.is_spawned() { far } else { quirks::eager_on_node() };
     let endpoint = |h: &Hello| {
@@ -126,16 +126,16 @@ fn variables() -> BTreeSet<OsString> {
     std::env::vars_os().map(|(name, _)| name).collect()
 }
 
-/// Removes a launcher's variables but for these: MPI has set the others where no launcher did, and a program that this one
-/// starts would take itself for a rank of this one's job.
+/// Removes a launcher's variables except these: MPI set the others although there is no launcher, and a program that
+/// this one starts would take itself for a rank of this one's job.
 fn forget_others(these: &BTreeSet<OsString>) {
     for name in variables().difference(these).filter(|name| launchers::is_variable(name)) {
-        // SAFETY: as safe as the start of MPI, which has just set them: another thread must not read them meanwhile.
+        // SAFETY: as safe as the start of MPI, which just set them: no other thread may read them meanwhile.
         unsafe { std::env::remove_var(name) };
     }
 }
 
-/// True if processes of this node can detect through doorbells that another one has exited.
+/// True if processes of this node can detect through doorbells that one of them has exited.
 fn can_watch_each_other(hellos: &[Hello]) -> bool {
     hellos.iter().all(|h| h.doorbell.1 != 0) && process::handle(std::process::id() as i32).is_some()
 }

@@ -37,7 +37,7 @@ pub fn parse_lines(text: &str) -> Result<Vec<Host>> {
 
 fn parse_host(text: &str) -> Result<Host> {
     let (name, number) = match text.split_once(char::is_whitespace) {
-        // Other words are for other launchers (max_slots=…).
+        // Ignore words for other launchers (max_slots=…).
         Some((name, words)) => (name, words.split_whitespace().find_map(|w| w.strip_prefix("slots="))),
         None => text.split_once(':').map_or((text, None), |(name, n)| (name, Some(n))),
     };
@@ -49,10 +49,10 @@ fn parse_host(text: &str) -> Result<Host> {
     Ok(Host { name: name.into(), slots })
 }
 
-/// Devices of a host, and of a job.
+/// Valid numbers of devices of a host, and of a job.
 const MOST: std::ops::RangeInclusive<u32> = 1..=65_536;
 
-/// The hosts of the batch system's allocation that this process runs in. Empty outside an allocation.
+/// The hosts of this process's batch allocation. Empty outside an allocation.
 pub(crate) fn of_allocation() -> Result<Vec<Host>> {
     let host = |name: &str| Host { name: name.to_string(), slots: None };
     if let Some(list) = launchers::slurm_nodes() {
@@ -77,13 +77,13 @@ fn is_name(host: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }
 
-/// True if two names belong to one host: one may have the domain, or more of it, that the other one lacks.
+/// True if two names belong to one host: one may lack the domain, or the end of it.
 pub(crate) fn is_same(a: &str, b: &str) -> bool {
     let extends = |long: &str, short| long.strip_prefix(short).is_some_and(|domain| domain.starts_with('.'));
     a == b || (is_name(a) && is_name(b) && (extends(a, b) || extends(b, a)))
 }
 
-/// Fails if one of these names is short for two hosts, as `n1` is for `n1.east` and `n1.west`.
+/// Fails if one of these names abbreviates two others, as `n1` does `n1.east` and `n1.west`.
 pub(crate) fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
     let names: BTreeSet<&str> = names.collect();
     for name in &names {
@@ -110,14 +110,14 @@ pub(crate) fn is_here(name: &str) -> bool {
     is_same(name, &node::host_name()) || has_own_address(name)
 }
 
-/// True if a name stands for an address of this host.
+/// True if a name resolves to an address of this host.
 pub(crate) fn has_own_address(name: &str) -> bool {
-    // No other host's address can be bound.
+    // Only an address of this host can be bound.
     let is_own = |address: SocketAddr| UdpSocket::bind((address.ip(), 0)).is_ok();
     (name, 0).to_socket_addrs().is_ok_and(|mut all| all.any(is_own))
 }
 
-/// Distributes devices over hosts, if there are any: their number, and the number on each host.
+/// Distributes devices over hosts, if there are any. Returns the number of devices, and the number on each host.
 pub fn place(hosts: &[Host], devices: Option<u32>, per_node: Option<u32>) -> Result<(u32, Vec<(String, u32)>)> {
     let too_many = |n| Error::new(format!("{n} devices are more than a job can have, which is {}", MOST.end()));
     let job = |n| if MOST.contains(&n) { Ok(n) } else { Err(too_many(n)) };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The claim of this process's slot in its job.
 //!
-//! A launcher gives each rank a slot: one process, and all that this process starts. MPI can be started once in a slot, but
-//! a script may run several programs there, and a program may execute itself again. One atomic claim decides who starts
-//! MPI. It outlives its process, and is gone when the job has ended: with PMIx it is a file in the launcher's own folder
-//! of the job; Hydra has no such folder, but a socket for each slot, which can be named once ([`pmi::claim`]).
+//! A launcher gives each rank a slot: one process, and all that this process starts. MPI can be started once in a slot,
+//! but a script may run several programs there, and a program may execute itself again. An atomic claim decides who
+//! starts MPI. The claim outlives its process, and disappears when the job ends: with PMIx it is a file in the
+//! launcher's folder for the job; Hydra has no such folder, but a socket for each slot, which can be named once
+//! ([`pmi::claim`]).
 
 use crate::base::settings::Settings;
 use crate::base::{Error, Result};
@@ -19,7 +20,7 @@ use std::path::Path;
 /// place for a claim.
 ///
 /// # Errors
-/// MPI can't be started here. The error names the process that has started it, and says what to do.
+/// MPI can't be started here. The error names the process that started it, and says what to do.
 pub(crate) fn claim() -> Result<()> {
     let claimed = match launcher() {
         Some((Launcher::Pmi, _)) => pmi::claim(),
@@ -29,13 +30,13 @@ pub(crate) fn claim() -> Result<()> {
     claimed.map_err(explain)
 }
 
-/// Claims the slot of a process whose program has started MPI itself, for other programs there to say why they can't. (With
-/// Hydra MPI itself uses the connection that a claim would need.)
+/// Claims the slot of a process whose program has started MPI itself, so that other programs in the slot can report why
+/// they can't. (With Hydra, MPI itself uses the connection that a claim would need.)
 pub(crate) fn note_started() {
     if !matches!(launcher(), None | Some((Launcher::Pmi, _)))
         && let Some(path) = launchers::file_of_slot()
     {
-        // An error means that the slot is claimed already, which is as good.
+        // An error means that the slot is already claimed, which serves as well.
         let _ = claim_file(&path);
     }
 }
@@ -43,7 +44,7 @@ pub(crate) fn note_started() {
 fn claim_file(path: &Path) -> std::result::Result<(), Taken> {
     match File::create_new(path) {
         Ok(mut file) => {
-            // Without its id the owner is not named in errors.
+            // If this fails, errors do not name the owner.
             let _ = write!(file, "{}", std::process::id());
             Ok(())
         }
@@ -76,8 +77,8 @@ fn explain(taken: Taken) -> Error {
     ))
 }
 
-/// The number of devices of the process that claimed this slot, by the environment: all ranks but the programs count as
-/// devices.
+/// The number of devices of the process that claimed this slot, according to the environment: all ranks except the
+/// programs count as devices.
 pub(crate) fn devices(settings: &Settings) -> usize {
     let programs = launchers::programs().unwrap_or(1).max(1);
     share(launchers::size().saturating_sub(programs), programs, launchers::rank().unwrap_or(0) as usize)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Where the ranks of an MPI application spawn their devices. Each rank knows from its settings, which are the same for all,
-//! what the others do or may do.
+//! Where the ranks of an MPI application spawn their devices. All ranks have the same settings, so each knows what the
+//! others may spawn.
 
 use super::hosts::{self, is_here, is_same};
 use crate::base::settings::{SPAWNED, Settings};
@@ -9,10 +9,12 @@ use crate::sys::node;
 use std::collections::BTreeSet;
 use std::iter::repeat_n;
 
-/// The hosts on which a program spawns this many ranks for its devices, as words for MPI (`a:2,b:1`), and what these ranks
-/// need to know of others, for [`SPAWNED`]. The program has a rank of a size, and a place among a number on its node.
+/// The hosts on which a program spawns this many ranks for its devices, as words for MPI (`a:2,b:1`), and the value of
+/// [`SPAWNED`] for these ranks. `rank` is the program's of `size`, and `local` its place among the `locals` on its
+/// node.
 ///
-/// It has its share of `OMPTARGET_MPI_HOSTS`, which names hosts for all ranks of the job, or its own node.
+/// The hosts are the program's share of `OMPTARGET_MPI_HOSTS`, which names hosts for all ranks of the job, or its own
+/// node.
 pub(super) fn places(
     settings: &Settings,
     ranks: usize,
@@ -34,7 +36,7 @@ pub(super) fn places(
     let slots = |range: std::ops::Range<usize>| range.map(|i| slots[i % slots.len()].as_str());
     let first = rank * ranks;
     let mine: Vec<&str> = slots(first..first + ranks).collect();
-    // One word for neighbours on one host: Open MPI takes 255 bytes in all.
+    // One word for neighbors on one host: Open MPI takes at most 255 bytes.
     let words: Vec<String> = mine.chunk_by(|a, b| a == b).map(|same| format!("{}:{}", same[0], same.len())).collect();
     let count = |host: &str, end| slots(0..end).filter(|&other| is_same(other, host)).count();
     let numbers = |host: &&str| format!("{host}:{}/{}", count(host, first), count(host, size * ranks));
@@ -42,8 +44,8 @@ pub(super) fn places(
     Ok((words.join(","), numbers.join(",")))
 }
 
-/// For a spawned rank: how many ranks on its host belong to programs before its own, and how many may be spawned there in
-/// all. Both are 0 if that is unknown.
+/// For a spawned rank: how many spawned ranks on its host belong to programs before its own, and how many may be
+/// spawned there in all. Both are 0 if unknown.
 pub(crate) fn here() -> (u32, u32) {
     here_in(&std::env::var(SPAWNED).unwrap_or_default(), &node::host_name())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Which program has which devices, and which share of its node each device has. Every rank derives
-//! this from the records of all ranks.
+//! The devices of each program, and each device's share of its node. Every rank derives these from the records
+//! of all ranks.
 
 use crate::base::settings::{Backend, FRAGMENTS};
 use crate::base::{Error, Result};
@@ -121,7 +121,8 @@ fn share_out(hosts: &[usize], devices: &[usize], hellos: &[&Hello]) -> Vec<Team>
     teams
 }
 
-/// The number of equal shares of a rank's node: one for each device, also for those that other programs may spawn there.
+/// The number of equal shares of a rank's node: one for each device, including those that other programs may spawn
+/// there.
 pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
     let me = &hellos[rank];
     let here = hellos.iter().filter(|h| h.node == me.node);
@@ -129,8 +130,8 @@ pub(crate) fn sharers(hellos: &[Hello], rank: usize) -> usize {
     devices.max(me.spawned as usize * me.devices as usize).max(1)
 }
 
-/// The place of a rank among the ranks of its node that use accelerators; those that earlier programs may spawn there come
-/// first.
+/// The index of a rank among the ranks of its node that use accelerators; the ranks that earlier programs may spawn
+/// there come first.
 pub(crate) fn accelerator_of(hellos: &[Hello], rank: usize) -> usize {
     hellos[rank].earlier as usize + accelerators(&hellos[..rank], hellos[rank].node)
 }
@@ -141,19 +142,20 @@ fn accelerators(hellos: &[Hello], node: u64) -> usize {
     hellos.iter().filter(is_one).count()
 }
 
-/// When a device allocates its memory.
+/// When a rival device allocates its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Before this one.
+    /// Before this device.
     Earlier,
-    /// It is this one, or allocates after it.
+    /// After this device, or it is this device.
     Later,
-    /// It belongs to another program.
+    /// Unknown, because it belongs to another program.
     Unknown,
 }
 
-/// The places, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself included, and
-/// of those that other programs may spawn on the node. `team` are the devices of its program.
+/// The indices, see [`accelerator_of`], of the ranks that choose from the same accelerators as this one, itself
+/// included, and of those that other programs may spawn on the node. `team` lists the ranks of the devices of its
+/// program.
 pub(crate) fn rivals_of(hellos: &[Hello], rank: usize, team: &[usize]) -> Vec<(usize, Turn)> {
     let me = &hellos[rank];
     let is_rival = |&other: &usize| {
@@ -180,8 +182,8 @@ pub(crate) fn processes(hellos: &[Hello], rank: usize) -> usize {
 }
 
 /// The cores for the `worker`th device of a rank: its share of its node's cores. `None` if the node has
-/// fewer cores than processes, because a busy process then needs any idle core, or if other programs
-/// there may spawn devices, whose cores are unknown.
+/// fewer cores than processes, because a busy process then needs any idle core, or if other programs may
+/// spawn devices there, whose cores are unknown.
 pub(crate) fn share_of_cores(hellos: &[Hello], rank: usize, worker: usize) -> Option<&[u16]> {
     let me = &hellos[rank];
     let here = |h: &&Hello| h.node == me.node;
