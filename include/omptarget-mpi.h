@@ -41,9 +41,9 @@ typedef struct __tgt_offload_entry {
 // `__tgt_device_image`: an image as the program contains it.
 typedef struct __tgt_device_image {
   void *image_start;
-  // The byte after its last.
+  // One past the image's last byte.
   void *image_end;
-  // The entries that the program wants the addresses of.
+  // The entries whose addresses the program requests.
   struct __tgt_offload_entry *entries_begin;
   struct __tgt_offload_entry *entries_end;
 } __tgt_device_image;
@@ -70,13 +70,13 @@ typedef struct __tgt_target_table {
 
 // `__tgt_device_binary`: an image that was loaded on a device.
 typedef struct __tgt_device_binary {
-  // What the plugin knows it by.
+  // Identifies the image to the plugin.
   size_t handle;
 } __tgt_device_binary;
 
 // `__tgt_async_info`; later releases append fields, which this library does not touch.
 typedef struct __tgt_async_info {
-  // A queue while something is pending, else null.
+  // A queue while operations are pending, else null.
   void *queue;
 } __tgt_async_info;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What crosses to C as `void*`: a share of an `Arc`.
+//! A share of an `Arc` that crosses to C as `void*`.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// A `T` that C has a share of, borrowed for a call.
+/// A `T` of which C has a share, borrowed for a call.
 pub(super) struct Handle<T>(ManuallyDrop<Arc<T>>);
 
 impl<T> Handle<T> {
@@ -17,18 +17,18 @@ impl<T> Handle<T> {
         Arc::into_raw(share).cast_mut().cast()
     }
 
-    /// The same with a place for the pointer; borrows the share.
+    /// Gives a share to C by filling in its pointer, and borrows the share.
     #[inline]
     pub(super) fn give(share: Arc<T>, raw: &mut *mut c_void) -> Handle<T> {
         *raw = Arc::as_ptr(&share).cast_mut().cast();
         Handle(ManuallyDrop::new(share))
     }
 
-    /// Borrows what C's pointer stands for, unless it is null.
+    /// Borrows the share behind C's pointer, unless that is null.
     ///
     /// # Safety
-    /// `raw` is null, or a pointer that a `Handle` gave to C for the same `T`. C's share
-    /// is not taken while the handle is in use, or what it stands for stays in memory.
+    /// `raw` is null, or a pointer that a `Handle` gave to C for the same `T`. C's share is
+    /// not taken while the handle is in use, or the `T` stays in memory.
     #[inline]
     pub(super) unsafe fn borrow(raw: *mut c_void) -> Option<Handle<T>> {
         // SAFETY: the caller's promise; `ManuallyDrop` leaves C its share.

@@ -13,17 +13,17 @@ use std::ops::Range;
 
 pub(super) static LOADED: Mutex<Vec<LoadedImage>> = Mutex::new(Vec::new());
 
-/// Where the images begin, or began, that this plugin took.
+/// The addresses of the images that this plugin took, even if they are unloaded by now.
 static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// An image that was loaded on a device, and the table that libomptarget reads of it.
+/// An image that was loaded on a device, and its table for libomptarget.
 pub(super) struct LoadedImage {
     pub(super) device: i32,
-    /// Where it begins in the program.
+    /// The image's address in the program.
     pub(super) image: usize,
     pub(super) id: u32,
     table: Box<TargetTable>,
-    /// What `table` points to.
+    /// The entries that `table` points to.
     _entries: Box<[OffloadEntry]>,
 }
 
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn __tgt_rtl_is_valid_binary(image: *mut DeviceImage) -> i
     guard("is_valid_binary", 0, || unsafe { take(image, None) })
 }
 
-/// 1 if the image is for that device or, with `None`, for some device.
+/// 1 if the image is for that device or, with `None`, for any device.
 ///
 /// # Safety
 /// As `is_valid_binary`.
@@ -106,9 +106,9 @@ unsafe fn take(image: *mut DeviceImage, device: Option<usize>) -> Result<i32> {
 }
 
 /// Whether to take an image of an unloaded library once more. LLVM 15 to 17 show it to each plugin
-/// until one takes it, and LLVM's own plugins would read it where it no longer lies, so the plugin that
-/// took it before must take it again. libomptarget then looks for constructors among the entries of its
-/// copy of the descriptor. These have gone too, so the copy is left with none.
+/// until one takes it, and LLVM's own plugins would read its unmapped bytes, so the plugin that took it
+/// before must take it again. libomptarget then looks for constructors among the entries of its copy of
+/// the descriptor. The entries are unmapped too, so this function empties the copy's list.
 ///
 /// # Safety
 /// `image` is null or points to libomptarget's copy of an image descriptor.
@@ -157,7 +157,7 @@ pub extern "C" fn __tgt_rtl_supports_empty_images() -> i32 {
     0
 }
 
-/// Notes what a `requires` directive asks for.
+/// Notes the requirements of a `requires` directive.
 pub(super) fn note_requires(flags: i64) {
     /// `OMP_REQ_UNIFIED_SHARED_MEMORY`.
     const UNIFIED_SHARED_MEMORY: i64 = 8;
@@ -274,13 +274,13 @@ unsafe fn load_table(id: i32, image: *mut DeviceImage) -> Result<*mut TargetTabl
     Ok(result)
 }
 
-/// Fills in the pointers through which the regions of an image reach the program's own `declare target` variables: later
-/// releases of libomptarget do so themselves.
+/// Fills in the pointers through which the regions of an image reach the program's own `declare target` variables.
+/// Later releases of libomptarget do this themselves.
 ///
 /// # Safety
 /// The entries are those of the program.
 unsafe fn point_to_program(device: &Device, entries: &[OffloadEntry], addresses: &[u64]) -> Result<()> {
-    /// How the compiler ends their names.
+    /// The end of these pointers' names.
     const POINTER: &str = "_decl_tgt_ref_ptr";
     let queue = device.queues.queue();
     // SAFETY: entry names are C strings of the program.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels, and the queues that all work goes through.
+//! Kernels, and queues.
 
 use super::queue::{at_once, queue_of, slot_of, synchronize};
 use super::*;
@@ -21,7 +21,7 @@ unsafe fn launch(
     (takes_array, shape): (bool, Option<Shape>),
     info: *mut AsyncInfo,
 ) -> Result<()> {
-    /// What LLVM's own plugins pass where a kernel needs no environment of its launch.
+    /// The value that LLVM's own plugins pass to a kernel that needs no launch environment.
     const NO_ENVIRONMENT: u64 = !0;
     // SAFETY: the caller's promise.
     let queue = unsafe { queue_of(device, info)? };
@@ -38,17 +38,17 @@ unsafe fn launch(
     device.queues.launch(&queue, kernel, args, (takes_array, shape.as_ref()))
 }
 
-/// From this version of kernel arguments on (LLVM 19), libomptarget puts the environment of a launch before them.
+/// From this version of kernel arguments on (LLVM 19), libomptarget puts the launch environment before them.
 const ENVIRONMENT: u32 = 3;
 /// From this version on (LLVM 23), kernels of CPUs take an array of pointers to their arguments.
 const ARRAY: u32 = 5;
 
-/// What a launch asks an accelerator for; no other device needs it.
+/// The shape of a launch on an accelerator; no other device needs it.
 ///
 /// # Safety
 /// `kernel` points to a record of its version.
 unsafe fn shape_of(device: &Device, kernel: *const KernelArgs) -> Result<Option<Shape>> {
-    /// The flag of kernels of CUDA or HIP.
+    /// The flag of CUDA and HIP kernels.
     const IS_CUDA: u64 = 2;
     if !device.is_accelerator() {
         return Ok(None);
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn __tgt_rtl_launch_kernel(
             let head = kernel.as_ref().ok_or_else(|| Error::new("the kernel arguments are null"))?;
             let (shape, n) = (shape_of(device, kernel)?, head.num_args as usize);
             let has_environment = n > 0 && head.version >= ENVIRONMENT && entry as usize & DYN_PTR == 0;
-            // An accelerator's own libomptarget makes the environment.
+            // An accelerator's own libomptarget adds the environment.
             let skipped = usize::from(has_environment && shape.is_some());
             let offsets = if offsets.is_null() { offsets } else { offsets.add(skipped) };
             let form = (head.version >= ARRAY, shape);
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn __tgt_rtl_query_async(id: i32, info: *mut AsyncInfo) ->
         let Some(queue) = (unsafe { Handle::<Queue>::borrow(*slot) }) else { return Ok(()) };
         let result = plugin()?.devices[queue.port()].queues.query(&queue);
         if !matches!(result, Ok(false)) {
-            // SAFETY: as above; the queue is not used any more.
+            // SAFETY: as above; the queue is no longer used.
             drop(unsafe { Handle::<Queue>::take(slot) });
         }
         result.map(drop)

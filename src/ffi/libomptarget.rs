@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Which release of libomptarget loaded this library.
+//! Finds out which release of libomptarget loaded this library.
 //!
-//! LLVM 14 to 18 load plugins by file name. Most of their calls are alike, or differ in what this
-//! library ignores; [`Generation`] distinguishes the others. From LLVM 19 on `cmake/offload-plugin`
+//! LLVM 14 to 18 load plugins by file name. Most of their calls are alike, or differ only in details that
+//! this library ignores; [`Generation`] distinguishes the others. From LLVM 19 on `cmake/offload-plugin`
 //! calls this library, and uses none of these.
 
 use crate::base::{Error, Result, elf};
@@ -10,15 +10,15 @@ use crate::plugin::program::libraries::loaded_libraries;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Releases that call this library alike.
+/// Releases that call this library in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
-    /// LLVM 14: as 15, but what it retrieves must be there when `data_retrieve_async`
-    /// returns, because it writes pointers of the host into it before it synchronizes.
+    /// LLVM 14: as 15, but retrieved data must have arrived when `data_retrieve_async` returns, because
+    /// libomptarget writes host pointers into it before it synchronizes.
     Llvm14,
     /// LLVM 15 to 17: `load_binary` returns a table of addresses, null on failure.
     Llvm15,
-    /// LLVM 18: `load_binary` fills a handle and returns a status, 0 on success. So no value means
+    /// LLVM 18: `load_binary` fills a handle and returns a status, 0 on success. Hence no value means
     /// failure to all generations.
     Llvm18,
 }
@@ -35,7 +35,7 @@ fn release(soname: &str, exports: impl Fn(&str) -> bool) -> Option<u32> {
     }
 }
 
-/// Decides by all that are loaded: path and release.
+/// Determines the generation from the path and release of every loaded libomptarget.
 fn decide(loaded: &BTreeMap<String, Option<u32>>) -> Result<Generation> {
     let advice = "use that of LLVM 14 to 18; for a later one see cmake/offload-plugin";
     let generation = |(path, release): (&String, &Option<u32>)| match release {
@@ -57,7 +57,7 @@ fn decide(loaded: &BTreeMap<String, Option<u32>>) -> Result<Generation> {
     }
 }
 
-/// The generation of this process's libomptarget, or why this plugin can't serve it.
+/// The generation of this process's libomptarget, or the reason why this plugin can't serve it.
 pub(super) fn generation() -> &'static Result<Generation> {
     static GENERATION: OnceLock<Result<Generation>> = OnceLock::new();
     GENERATION.get_or_init(|| {

@@ -45,7 +45,7 @@ pub extern "C" fn __tgt_rtl_data_alloc(id: i32, size: i64, host: *mut c_void, ki
 pub extern "C" fn __tgt_rtl_data_delete(id: i32, at: *mut c_void, _kind: i32) -> i32 {
     status("data_delete", || {
         if lifecycle::is_closed() {
-            // LLVM 19 keeps memory for reuse, beyond a program's MPI_Finalize: it has gone.
+            // LLVM 19 keeps memory for reuse even after a program's MPI_Finalize, when the memory is gone.
             return Ok(());
         }
         let plugin = plugin()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What C sees: the `__tgt_rtl_*` functions of a libomptarget plugin, those that LLVM 14 to
-//! 18 look for, and what `cmake/offload-plugin` needs for later ones.
+//! The C interface: the `__tgt_rtl_*` functions of a libomptarget plugin that LLVM 14 to 18 look
+//! for, and those that `cmake/offload-plugin` needs for later releases.
 //!
 //! A function checks its arguments, catches panics, reports failures to the user, and calls
 //! one function of a lower layer. No logic here.
@@ -27,12 +27,12 @@ use std::ffi::c_void;
 use std::ptr;
 use types::*;
 
-/// What a function returns on success (`OFFLOAD_SUCCESS`) and on failure (`OFFLOAD_FAIL`).
+/// The status of a function: success (`OFFLOAD_SUCCESS`) or failure (`OFFLOAD_FAIL`).
 const SUCCESS: i32 = 0;
 const FAIL: i32 = !0;
 
-/// Set in the handle that LLVM 18's libomptarget has of an image or a kernel if its kernels take
-/// `dyn_ptr`, see [`images`]. No device address has this bit.
+/// Set in LLVM 18's handle of an image or a kernel if the kernels take `dyn_ptr`, see [`images`]. No device
+/// address has this bit.
 const DYN_PTR: usize = 1 << 63;
 
 /// Makes a call for C and returns its status.
@@ -47,7 +47,7 @@ fn on_device(operation: &str, id: i32, call: impl FnOnce(&'static Device) -> Res
     status(operation, || call(plugin()?.device(id)?))
 }
 
-/// Where C wants a result.
+/// The place for a result to C.
 ///
 /// # Safety
 /// `at` is null or writable.
@@ -63,8 +63,8 @@ unsafe fn array<'a, T>(at: *const T, n: usize) -> &'a [T] {
     if n == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, n) } }
 }
 
-/// Which libomptarget calls. Ends the process if that is unknown, because no result of `load_binary`
-/// means failure to all of them. Never panics.
+/// The generation of the calling libomptarget. Ends the process if it is unknown, because no result of
+/// `load_binary` means failure to all generations. Never panics.
 fn generation() -> Generation {
     let known = catch(|| libomptarget::generation().clone());
     known.unwrap_or_else(|e| give_up(e.context("this libomptarget can't use MPI devices")))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The queues behind async infos, and those of calls that have none.
+//! The queues of async infos, and of calls without an async info.
 
 use super::handle::Handle;
 use super::types::AsyncInfo;
@@ -7,7 +7,7 @@ use super::{Device, Error, Result, SUCCESS, on_device, plugin};
 use crate::plugin::messages::queue::Queue;
 use std::ffi::c_void;
 
-/// Where an async info keeps the handle of its queue.
+/// The field of an async info that holds the handle of its queue.
 ///
 /// # Safety
 /// `info` is null or an async info of libomptarget, whose `queue` only this library fills.
@@ -48,7 +48,7 @@ pub(super) unsafe fn synchronize(operation: &str, id: i32, info: *mut AsyncInfo)
     })
 }
 
-/// Makes an asynchronous call on a queue of its own and waits for it.
+/// Makes an asynchronous call on a temporary queue and waits for it.
 pub(super) fn at_once(operation: &str, id: i32, call: impl FnOnce(*mut AsyncInfo) -> i32) -> i32 {
     let mut info = AsyncInfo { queue: std::ptr::null_mut() };
     let called = call(&raw mut info);

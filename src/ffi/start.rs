@@ -67,7 +67,7 @@ pub unsafe extern "C" fn __tgt_rtl_unregister_lib(desc: *mut BinDesc) -> i32 {
     let unregister = || {
         // SAFETY: the caller's promise.
         let images = unsafe { images_of(desc) };
-        // What was loaded may be a part of what was registered: LLVM unpacks images.
+        // A loaded image may be a part of a registered one: LLVM unpacks images.
         let gone = |l: &mut LoadedImage| images.iter().any(|i| range_of(i).contains(&l.image));
         let gone: Vec<LoadedImage> = LOADED.lock().extract_if(.., gone).collect();
         let Some(plugin) = lifecycle::unregister(desc as usize) else { return Ok(()) };

@@ -29,9 +29,9 @@ pub struct OffloadEntry {
 #[repr(C)]
 pub struct DeviceImage {
     pub image_start: *mut c_void,
-    /// The byte after its last.
+    /// One past the image's last byte.
     pub image_end: *mut c_void,
-    /// The entries that the program wants the addresses of.
+    /// The entries whose addresses the program requests.
     pub entries_begin: *mut OffloadEntry,
     pub entries_end: *mut OffloadEntry,
 }
@@ -63,14 +63,14 @@ pub struct TargetTable {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DeviceBinary {
-    /// What the plugin knows it by.
+    /// Identifies the image to the plugin.
     pub handle: usize,
 }
 
 /// `__tgt_async_info`; later releases append fields, which this library does not touch.
 #[repr(C)]
 pub struct AsyncInfo {
-    /// A queue while something is pending, else null.
+    /// A queue while operations are pending, else null.
     pub queue: *mut c_void,
 }
 
