@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What executes the regions of a job: processors or accelerators, and how many of these there are.
+//! Decides what executes the regions of a job, processors or accelerators, and counts accelerators.
 
 use super::command::{Job, with_environment};
 use super::options::{LauncherKind, Options};
@@ -14,20 +14,20 @@ use std::ffi::OsString;
 use std::path::Path;
 
 const VARIABLE: &str = "OMPTARGET_MPI_BACKEND";
-/// Empty, it hides NVIDIA's accelerators, which devices prefer to AMD's.
+/// If empty, it hides NVIDIA's accelerators, which devices prefer to AMD's.
 const CUDA_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 pub(super) struct Regions {
-    /// Environment variables that say what executes them, unless they are set as they should be.
+    /// Environment variables that select what executes the regions, unless they are already set so.
     pub variables: Vec<(String, OsString)>,
     /// The program's images that accelerators execute.
     pub images: Vec<Target>,
-    /// Each accelerator is a device, unless the user wants otherwise.
+    /// Each accelerator is a device, unless the user gives a number of devices.
     pub uses_all: bool,
 }
 
 impl Regions {
-    /// What the user asks for here or, by `set`, in the environment, or else what the program has images for.
+    /// By the user's choice in the options or, as `set`, in the environment, or else by the program's images.
     pub fn of(options: &Options, program: Option<&Program>, set: Backend, calls_mpi: bool) -> Regions {
         let is_set = std::env::var_os(VARIABLE).is_some();
         let file = program.and_then(|program| elf::map(&program.path).ok());
@@ -51,18 +51,19 @@ impl Regions {
     }
 }
 
-/// Gives each of these hosts that has no number yet, and is named once, as many devices as it has accelerators; or says how many this host has
-/// if the list is empty. A host without any gets a device too, which will report that.
+/// Gives each of these hosts that has no number yet, and is named once, as many devices as it has accelerators. If the
+/// list is empty, returns the number for this host instead. A host without accelerators also gets a device, which will
+/// report that.
 pub(super) fn count(job: &Job, device: &Path, regions: &Regions, hosts: &mut [Host]) -> Result<Option<u32>> {
     let all: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
-    // A name for each device is a number, too.
+    // Naming a host once per device also gives it a number.
     let is_open = |host: &Host| host.slots.is_none() && all.iter().filter(|name| **name == host.name).count() == 1;
     let names: Vec<String> = hosts.iter().filter(|host| is_open(host)).map(|host| host.name.clone()).collect();
     if names.is_empty() && !hosts.is_empty() {
         return Ok(None);
     }
     let arguments = ["--accelerators"].into_iter().chain(names.iter().map(String::as_str));
-    // By srun, the job's host may be another one; and like the job itself, the question may wait for an allocation.
+    // With srun, the job's host may be another one; and like the job itself, the question may wait for an allocation.
     let is_srun = job.kind == LauncherKind::Srun;
     let job = Some(job).filter(|_| is_srun || !hosts.is_empty());
     let question = with_environment(&regions.variables, query::command(device, arguments));
@@ -78,7 +79,7 @@ pub(super) fn count(job: &Job, device: &Path, regions: &Regions, hosts: &mut [Ho
         return counted(&text, None).map(|n| Some(n.max(1))).ok_or_else(|| uncounted("this host".into()));
     }
     for host in hosts.iter_mut().filter(|host| is_open(host)) {
-        // The only answer is that of the only host.
+        // A single host gives the only answer.
         let name = Some(host.name.as_str()).filter(|_| names.len() > 1);
         let n = counted(&text, name).ok_or_else(|| uncounted(format!("host {}", host.name)))?;
         host.slots = Some(n.max(1));
@@ -86,7 +87,7 @@ pub(super) fn count(job: &Job, device: &Path, regions: &Regions, hosts: &mut [Ho
     Ok(None)
 }
 
-/// The number that all answers agree on, or those of a host with this name; `None` if there is none.
+/// The number on which all answers agree, or all answers of a host with this name; `None` if there is none.
 fn counted(text: &str, host: Option<&str>) -> Option<u32> {
     let answers = text.lines().filter_map(|line| line.split_once(MARK)?.1.trim().strip_prefix(ACCELERATORS));
     let mut numbers = answers.filter_map(|answer| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! `--check`: reports whether every host has all that a job needs.
+//! `--check`: reports whether every host has everything that a job needs.
 
 use super::command::with_environment;
 use super::{Plan, query};
@@ -51,7 +51,7 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
     let arguments = ["--check"].into_iter().chain(libraries.iter().map(String::as_str));
     let question = with_environment(&plan.regions.variables, query::command(&plan.build.device, arguments));
     let ask = |hosts: &[String]| query::ask(Some(&plan.job), hosts, question.clone(), Some(query::LIMIT));
-    // The devices are on the named hosts, if there are any.
+    // Devices run on the named hosts, if there are any, and not on this one.
     let images = if plan.hosts.is_empty() { plan.regions.images.as_slice() } else { &[] };
     let ours = report_host(&mut report, "this host", &ask(&[])?, (None, images));
     for (name, _) in &plan.hosts {
@@ -61,8 +61,8 @@ pub(super) fn run(plan: &Plan) -> Result<bool> {
     Ok(all)
 }
 
-/// Reports what a host's answer means; returns its version. Each host needs the version that this host has, and
-/// accelerators that execute one of the images, if there are any.
+/// Reports a host's answer; returns its version. Each host needs this host's version and, if there are images,
+/// accelerators that execute one of them.
 fn report_host(
     report: &mut impl FnMut(bool, String),
     host: &str,
@@ -100,7 +100,7 @@ fn report_host(
     }
     if version.is_some() && accelerators == 0 && !images.is_empty() {
         let is_for_amd = |image: &Target| image.machine == elf::AMDGPU;
-        // NVIDIA's are hidden from a program that has images for AMD's only (`Regions::of`).
+        // `Regions::of` hides NVIDIA's accelerators from a program that has images only for AMD's.
         let drivers = match images.iter().all(is_for_amd) {
             true => "libhsa-runtime64.so shows none",
             false => "neither libcuda.so nor libhsa-runtime64.so shows one",
@@ -114,8 +114,8 @@ fn report_host(
     version
 }
 
-/// What an accelerator is, and whether it executes one of the images, if there are any. Only libomptarget itself knows
-/// that of one whose architecture is unknown.
+/// Whether an accelerator executes one of the images, if there are any, and its description. If its architecture is
+/// unknown, only libomptarget itself can tell, and this says yes.
 fn result_of_accelerator(answer: &str, images: &[Target]) -> (bool, String) {
     let (number, text) = answer.split_once(' ').unwrap_or((answer, ""));
     let target = Target::of_number(number.parse().unwrap_or(0));

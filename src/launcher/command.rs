@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a launcher starts.
+/// A job for a launcher to start.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub kind: LauncherKind,
@@ -16,7 +16,7 @@ pub struct Job {
     /// The user's arguments for the launcher.
     pub arguments: Vec<OsString>,
     pub bind: Option<Bind>,
-    /// How long a device may be silent, 0: for ever.
+    /// How long a device may be silent; 0 means forever.
     pub heartbeat: Duration,
     pub ranks: u32,
     /// The ranks per host, in the order of the ranks; if empty, all are on this host.
@@ -27,7 +27,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// How the launcher starts anything.
+    /// A job without ranks, with the launcher and its options.
     pub fn empty(kind: LauncherKind, launcher: PathBuf, options: &Options, heartbeat: Duration) -> Job {
         let (arguments, bind) = (options.launcher_arg.clone(), options.placement.bind);
         let (hosts, environment, command) = Default::default();
@@ -49,7 +49,8 @@ impl Job {
                 if is_spread && !says("map-by") {
                     words.extend(["--map-by", "slot"].map(OsString::from));
                 }
-                // By default it takes what begins alike for one host. (4.1 and 5 have a name each for that.)
+                // By default it takes names with the same first label for one host. (4.1 and 5 name this option
+                // differently.)
                 if hosts::has_namesakes(self.hosts.iter().map(|(name, _)| name.as_str())) {
                     for name in ["orte_keep_fqdn_hostnames", "prte_keep_fqdn_hostnames"] {
                         words.extend(["--mca", name, "1"].map(OsString::from));
@@ -90,7 +91,7 @@ impl Job {
     }
 
     /// Lets mpirun and its daemons notice a cut connection before the program gives up a device behind
-    /// it. By default they wait very long, and can't be terminated in that time.
+    /// it. By default they wait very long, and can't be terminated meanwhile.
     fn keep_alive(&self) -> impl Iterator<Item = OsString> {
         let seconds = self.heartbeat.as_secs();
         let values = [("time", seconds), ("intvl", (seconds / 5).max(1)), ("probes", (seconds - 1).clamp(1, 4))];
@@ -116,7 +117,7 @@ pub fn with_environment(environment: &[(String, OsString)], command: Vec<OsStrin
 }
 
 impl Bind {
-    /// The unit's name for the launchers of MPIs, and Slurm's option.
+    /// The unit's name in MPI launchers, and Slurm's option.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Bind::None => ("none", "--cpu-bind=none"),
@@ -127,7 +128,7 @@ impl Bind {
     }
 }
 
-/// The syntax of launchers for hosts and their numbers of ranks.
+/// Hosts and their numbers of ranks in the syntax of launchers.
 pub fn list(hosts: &[(String, u32)]) -> String {
     hosts.iter().map(|(name, n)| format!("{name}:{n}")).collect::<Vec<_>>().join(",")
 }

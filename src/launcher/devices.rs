@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! `--info`: a rank of the job that only asks the plugin, instead of an OpenMP program.
+//! `--info`: a rank of the job that only queries the plugin, in place of an OpenMP program.
 
 use crate::base::{Error, Result};
 use libloading::os::unix::{Library, RTLD_NOW, Symbol};

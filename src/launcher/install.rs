@@ -142,8 +142,8 @@ pub fn builds(prefix: &Path) -> Vec<Build> {
     found
 }
 
-/// The build that the user asks for, or the one for the program's own MPI, or the first one that has
-/// a launcher. `asks_srun`: that is srun; it also is if there is no other.
+/// The build that the user requests, or the one for the program's own MPI, or the first one that has a
+/// launcher. If the user `asks_srun`, or there is no other, the launcher is srun.
 pub fn choose(builds: &[Build], asked: Option<&str>, program: Option<Family>, asks_srun: bool) -> Result<Build> {
     let names = || builds.iter().map(|b| b.name.as_str()).collect::<Vec<_>>().join(", ");
     if builds.is_empty() {

@@ -82,7 +82,7 @@ struct Plan {
     regions: Regions,
 }
 
-/// Hosts, each with a number of devices or ranks. An empty list is this host.
+/// Hosts, each with a number of devices or ranks. An empty list means this host.
 type Hosts = Vec<(String, u32)>;
 
 impl Plan {
@@ -176,9 +176,9 @@ impl Plan {
     }
 }
 
-/// True for a script that runs here, of which the user says no more: it may start several programs, and MPI starts only
-/// once in a slot of a job. Behind a rank the first program's regions are faster, because Open MPI 4 shares no memory with
-/// processes that it has spawned.
+/// True for a script that runs on this host without further options about the job: it may start several programs, and
+/// MPI starts only once in a slot of a job. (As a rank of a job, the first program would have faster regions, because
+/// Open MPI 4 shares no memory with processes that it has spawned.)
 fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions: &Regions) -> Result<bool> {
     let Options { placement, .. } = options;
     let says_more = options.info
@@ -192,7 +192,7 @@ fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions:
     Ok(is_candidate && named_hosts(placement, false)?.is_empty())
 }
 
-/// Each host once, with all of its ranks: launchers fill one host after the other.
+/// Merges the entries of each host, with all of its ranks: launchers fill one host after the other.
 fn merged(hosts: Hosts) -> Hosts {
     let mut merged = Hosts::new();
     for (name, n) in hosts {
@@ -209,14 +209,14 @@ fn named_hosts(placement: &Placement, spawns: bool) -> Result<Vec<hosts::Host>> 
     match (&placement.hosts, &placement.hostfile) {
         (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts")),
         (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile")),
-        // The launcher places the ranks of an MPI application. Their devices run beside them.
+        // The launcher places the ranks of an MPI application, whose devices run beside them.
         _ if spawns => Ok(Vec::new()),
         _ => hosts::of_allocation(),
     }
 }
 
-/// The hosts of the program's ranks, the number of devices, and their hosts. `count` gives devices to hosts if the user says
-/// nothing of their number; or it returns the number for this host.
+/// The hosts of the program's ranks, the number of devices, and their hosts. If the user gives no number of devices,
+/// `count` assigns numbers to hosts, or returns the number for this host.
 fn place(
     options: &Options,
     spawns: bool,
@@ -225,15 +225,15 @@ fn place(
     let (placement, this_host) = (&options.placement, node::host_name());
     let mut named = named_hosts(placement, spawns)?;
     let is_open = placement.devices.or(placement.devices_per_node).is_none();
-    // An MPI application's ranks are not placed yet, and what is missing on a host is what --check looks for.
+    // An MPI application's ranks are not placed yet; and --check must also report hosts that can't be counted.
     let counted = if is_open && !spawns && !options.check { count(&mut named)? } else { None };
     let is_allocation = placement.hosts.is_none() && placement.hostfile.is_none();
-    // A batch system may name a host by another network than the host itself does (n1.ib, n1.mgmt).
+    // A batch system and the host itself may use names of different networks (n1.ib, n1.mgmt).
     let label = |name: &str| name.split('.').next().map(str::to_owned);
     let here = || named.iter().find(|h| label(&h.name) == label(&this_host));
-    // This host's own name may be short for two of a list.
+    // This host's own name may abbreviate two names in a list.
     let full = || named.iter().find(|h| hosts::is_same(&h.name, &this_host) && hosts::has_own_address(&h.name));
-    // On a login node the program goes into the allocation too.
+    // From a login node the program also goes into the allocation.
     let host = if is_allocation { here().or(named.first()) } else { full() };
     let host = host.map_or(this_host.as_str(), |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
@@ -293,7 +293,7 @@ fn library_path(program: &Program, build: &Build) -> Result<Option<OsString>> {
     Ok(Some(path))
 }
 
-/// The launcher that the user asks for, or the MPI's own, or srun.
+/// The launcher that the user requests, or the MPI's own, or srun.
 fn launcher(asked: Option<LauncherKind>, build: &Build) -> Result<(LauncherKind, PathBuf)> {
     let own_kind = match build.family {
         Family::OpenMpi => LauncherKind::Mpirun,

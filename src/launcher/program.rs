@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Finds out from a program's file whether it offloads, through which libomptarget, and which MPI it
-//! uses itself. The command may begin with another program that starts it (`env`, `time`, `numactl`,
-//! `gdb --args`, a shell, a script): then the program is usually one of the arguments.
+//! uses itself. The command may begin with a starter (`env`, `time`, `numactl`, `gdb --args`, a shell,
+//! a script): then the program is usually one of the arguments.
 
 use super::install::Family;
 use crate::base::{Error, Result, elf};
@@ -21,7 +21,7 @@ pub struct Program {
     pub path: PathBuf,
     /// The program that starts this one.
     pub starter: Option<PathBuf>,
-    /// It is a script or an interpreter, which may start any program, and several, or one of these starts it.
+    /// The program, or its starter, is a script or an interpreter, which may start any program, and several.
     pub is_script: bool,
     /// All libraries that it needs: name, and path if found.
     pub libraries: Vec<(String, Option<PathBuf>)>,
@@ -30,8 +30,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program that a command runs: the one that the user has named or, if the first word does not
-    /// offload, the first argument that does.
+    /// The program that a command runs: the one that the user named, or the first word if that offloads, or
+    /// the first argument that does.
     pub fn of(command: &[OsString], named: Option<&Path>, force: bool) -> Result<Program> {
         let first = Program::find(&command[0])?;
         if let Some(path) = named {
@@ -81,7 +81,7 @@ impl Program {
         Ok(Program { path, starter: None, is_script, libraries, mpi })
     }
 
-    /// The name of the library through which it offloads, and its path if found.
+    /// The name of the library through which the program offloads, and its path if found.
     pub fn offload_library(&self) -> Option<(&str, Option<&Path>)> {
         /// liboffload, LLVM's own interface from 21 on, comes second: a program with both uses OpenMP.
         const NAMES: [&str; 2] = ["libomptarget.so", "libLLVMOffload.so"];
@@ -89,14 +89,14 @@ impl Program {
         NAMES.into_iter().find_map(named).map(|(name, path)| (name.as_str(), path.as_deref()))
     }
 
-    /// True if the library through which it offloads, of LLVM 19 or later, contains the plugin.
+    /// True if the library through which the program offloads contains the plugin (LLVM 19 and later).
     pub fn has_plugin_built_in(&self) -> bool {
         const NAME: &[u8] = b"libomptarget.rtl.mpi.so";
         let path = self.offload_library().and_then(|(_, path)| path);
         path.and_then(|path| elf::map(path).ok()).is_some_and(|file| file.windows(NAME.len()).any(|w| w == NAME))
     }
 
-    /// The release of LLVM whose libomptarget, or liboffload, it is linked with.
+    /// The release of LLVM whose libomptarget or liboffload the program is linked with.
     pub fn llvm(&self) -> Option<u32> {
         /// The last release whose library has no number in its name.
         const UNNUMBERED: u32 = 14;
@@ -118,7 +118,7 @@ fn names_in(argument: &OsStr) -> Vec<&OsStr> {
     let parts = argument.as_bytes().split(|b| b.is_ascii_whitespace() || b";|&()<>'\"`".contains(b));
     let mut names = vec![argument];
     names.extend(parts.map(OsStr::from_bytes).filter(|part| *part != argument));
-    // No option is a program.
+    // An option is no program.
     names.retain(|name| !name.is_empty() && !name.as_bytes().starts_with(b"-"));
     names
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Asks hosts what they have, through the launcher that will run the job.
+//! Queries hosts through the launcher that will run the job.
 
 use super::command::Job;
 use crate::base::{Error, Result};
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 /// How long the hosts may take to answer.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
-/// How long their output may come after the launcher has exited.
+/// How long to wait for the hosts' output after the launcher has exited.
 const REST: Duration = Duration::from_secs(2);
 
-/// What each host runs. Any host has a shell; the device executable, if it is there, reports the rest.
+/// The script that each host runs. Any host has a shell; the device executable, if installed, reports the rest.
 const SCRIPT: &str = r#"if test -x "$0"; then exec "$0" "$@"; fi; echo "omptarget-mpi-check missing $0""#;
 
-/// The command that asks the host on which it runs.
+/// The command that queries the host on which it runs.
 pub(super) fn command<'a>(device: &Path, arguments: impl Iterator<Item = &'a str>) -> Vec<OsString> {
     let words = ["sh".into(), "-c".into(), SCRIPT.into(), device.into()];
     words.into_iter().chain(arguments.map(OsString::from)).collect()
 }
 
-/// Runs a command once on each host, or on this one if none is named; without a job, by itself. Returns the output and how
-/// it ended.
+/// Runs a command once on each host, or on this one if none is named; without a job, runs it directly. Returns the
+/// output and how the command ended.
 pub(super) fn ask(
     job: Option<&Job>,
     hosts: &[String],
@@ -60,7 +60,7 @@ pub(super) fn ask(
 fn read(stream: Option<impl Read + Send + 'static>, to: mpsc::Sender<String>) {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // After an error, what was read before counts. The receiver may be gone.
+        // After an error, keep what was read before. The receiver may be gone.
         let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
         let _ = to.send(String::from_utf8_lossy(&bytes).into_owned());
     });
@@ -84,7 +84,7 @@ fn wait(child: &mut Child, limit: Option<Duration>) -> Result<String> {
     }
 }
 
-/// The first lines that the hosts have printed, for an error message.
+/// The first lines of the hosts' output, for an error message.
 pub(super) fn shortened(text: &str, separator: &str) -> String {
     let lines = text.lines().filter(|l| !l.trim_matches('-').trim().is_empty());
     lines.take(6).collect::<Vec<_>>().join(separator)
