@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! How much memory the control groups of this process leave it. Its own group counts, and each
-//! visible group above it, of cgroup version 1 and 2.
+//! The memory limits of this process's control groups: its own group and each visible group above it, of
+//! cgroup versions 1 and 2.
 //!
 //! `/proc/self/cgroup` names the group relative to the root of the hierarchy. `/proc/self/mountinfo`
 //! says which part of the hierarchy is mounted where; a container sees only its own part.
@@ -9,7 +9,7 @@ use super::process::{path_of, unescaped};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Limits of version 2 and of version 1. Above `memory.high` the kernel throttles a group.
+/// The limits of version 2 and of version 1. Above `memory.high` the kernel throttles a group.
 const LIMITS: [&str; 3] = ["memory.max", "memory.high", "memory.limit_in_bytes"];
 
 /// The folders of the groups that account for this process's memory, innermost first.
@@ -74,7 +74,7 @@ fn mounted(version: Version, group: &Path, mounts: &[u8]) -> Vec<PathBuf> {
             let inner = inner.ancestors().filter(|part| !part.as_os_str().is_empty());
             inner.map(|part| point.join(part)).chain([point.clone()]).collect()
         }
-        // No mount is known to contain the group; in a container that sees only its own group, the first one does.
+        // No mount is known to contain the group; in a container that sees only its own group, the first mount does.
         None => mounts.into_iter().map(|(_, point)| point).take(1).collect(),
     }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Work in pieces that several threads do at once: long copies, for which one core is too slow.
+//! Shares work in pieces among several threads: long copies, for which one core is too slow.
 
 use super::node;
 use crate::base::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most threads that help at a time. Only one helper was measured (on two cores); a few cores use all of a node's memory
-/// bandwidth.
+/// Most threads that help at a time. Only one helper was measured (on two cores); a few cores can use all of a node's
+/// memory bandwidth.
 const HELPERS: usize = 3;
-/// Pieces for each thread at least: starting one takes some tens of microseconds.
+/// The minimum of pieces for each thread: starting a thread takes some tens of microseconds.
 const LEAST: usize = 8;
 const STACK: usize = 256 << 10;
 
-/// Threads that help, or that the system has not let start yet.
+/// Threads that are helping or starting.
 static HELPING: AtomicUsize = AtomicUsize::new(0);
 static IS_DISMISSED: AtomicBool = AtomicBool::new(false);
 
@@ -34,7 +34,7 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// Subtracts 1 when it is dropped.
+/// Subtracts 1 from [`HELPING`] on drop.
 struct Helper;
 
 impl Drop for Helper {
@@ -59,7 +59,7 @@ impl<T, W: Fn(&mut Vec<u8>, usize) -> T> Crew<W, T> {
     }
 }
 
-/// On drop, including during unwinding, waits for the pieces that have begun; no other begins.
+/// On drop, including during unwinding, waits for the pieces that have begun, and lets no other begin.
 struct Finish<'a, W, T>(&'a Crew<W, T>);
 
 impl<W, T> Drop for Finish<'_, W, T> {
@@ -71,8 +71,8 @@ impl<W, T> Drop for Finish<'_, W, T> {
     }
 }
 
-/// Calls `work` for each of `0..count`, on the calling thread and on others that end soon. Returns the results in order.
-/// Each thread passes a buffer of its own.
+/// Calls `work` for each of `0..count`, on the calling thread and on short-lived helpers. Returns the results in order.
+/// Each thread passes its own buffer.
 ///
 /// Does not wait for threads to start: a starting thread needs the loader's lock, which the caller holds if it is the
 /// constructor of a library.
@@ -94,7 +94,7 @@ pub(crate) fn share<T: Send + 'static>(
     results.into_iter().map(|result| result.expect("no thread has panicked")).collect()
 }
 
-/// Starts a helper, unless there are enough. If no thread can be started, the others do all.
+/// Starts a helper, unless there are enough. If no thread can be started, the others do all pieces.
 fn start<T: Send + 'static>(crew: Arc<Crew<impl Fn(&mut Vec<u8>, usize) -> T + Send + Sync + 'static, T>>) {
     if HELPING.fetch_add(1, Ordering::Relaxed) >= HELPERS {
         return drop(Helper);
@@ -106,14 +106,14 @@ fn start<T: Send + 'static>(crew: Arc<Crew<impl Fn(&mut Vec<u8>, usize) -> T + S
     });
 }
 
-/// The process ends: helpers stop. What they would have done is left to the threads that they help, one of which may be the
-/// exiting thread.
+/// Stops all helpers, because the process ends. The threads that they help, one of which may be the exiting thread, do
+/// the remaining pieces.
 pub(crate) fn dismiss() {
     IS_DISMISSED.store(true, Ordering::Relaxed);
 }
 
-/// Starts threads that get no signals sent to the process: no handler of the program runs on them but for faults of their
-/// own.
+/// Starts threads that get no signals sent to the process: a handler of the program runs on them only for their own
+/// faults.
 fn without_signals(start: impl FnOnce()) {
     const OF_INSTRUCTIONS: [i32; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];

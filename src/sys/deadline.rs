@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Ends the process unless this is dropped in time.
+/// Ends the process unless it is dropped in time.
 pub(crate) struct Deadline(Arc<(Mutex<bool>, Condvar)>);
 
 impl Deadline {
@@ -34,11 +34,11 @@ impl Deadline {
         Deadline(shared)
     }
 
-    /// The work was done in time.
+    /// Stops the deadline: the work was done in time.
     pub(crate) fn stop(self) {}
 }
 
-/// Dropping also covers work that failed while the process goes on.
+/// Stops the deadline, even if the work failed and the process goes on.
 impl Drop for Deadline {
     fn drop(&mut self) {
         *self.0.0.lock() = true;
@@ -46,10 +46,10 @@ impl Drop for Deadline {
     }
 }
 
-/// Flushes the program's streams, but gives up on a locked one: input is locked while a thread waits for it.
+/// Flushes the program's streams, but gives up on a locked stream: input is locked while a thread waits for it.
 pub(crate) fn flush_streams() {
     let (done, is_done) = mpsc::channel::<()>();
-    // A stream that is locked keeps back those that are older, as the standard ones are.
+    // A locked stream blocks the flush of older ones, such as the standard streams.
     for flush in [flush_and_wait, flush_output] {
         let done = done.clone();
         let _ = std::thread::Builder::new().spawn(move || (flush(), drop(done)));
@@ -78,7 +78,7 @@ pub(crate) fn flush_and_wait() {
 }
 
 /// Ends the process with this status unless it ends in time. For a thread that a signal handler has
-/// interrupted, which may hold any lock: this takes SIGALRM, but neither memory nor a thread.
+/// interrupted, which may hold any lock: this uses SIGALRM, and neither allocates memory nor starts a thread.
 pub(crate) fn end_after(limit: Duration, status: i32) {
     static STATUS: AtomicI32 = AtomicI32::new(0);
     extern "C" fn on_alarm(_: libc::c_int) {
@@ -106,10 +106,10 @@ pub(crate) fn end(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Makes sure that this job's launcher exits, as it must after a rank aborts. A launcher that waits
-/// for a node that is cut off gets SIGTERM after `patience`, then SIGKILL. A separate process waits
-/// for that, since the launcher may kill this one. Launchers on other nodes and those of other jobs
-/// are not affected.
+/// Makes sure that this job's launcher exits, as it must after a rank aborts. A launcher that waits for a
+/// node that is cut off gets SIGTERM after `patience`, then SIGKILL. A separate process waits and sends
+/// these, since the launcher may kill this one. Launchers on other nodes and those of other jobs are not
+/// affected.
 pub(crate) fn end_launcher(patience: Duration) {
     let Some(launcher) = processes::find() else { return };
     let wait = libc::c_int::try_from(patience.as_millis()).unwrap_or(libc::c_int::MAX);
@@ -119,14 +119,14 @@ pub(crate) fn end_launcher(patience: Duration) {
         let process = libc::syscall(libc::SYS_pidfd_open, launcher, 0) as libc::c_int;
         // SYS_fork does not exist on every architecture.
         let flags = libc::c_long::from(libc::SIGCHLD);
-        // The launcher may have exited meanwhile, and its process id may have been reused.
+        // The launcher may have exited before `pidfd_open`, and its process id may have been reused.
         if process < 0 || processes::find() != Some(launcher) {
             return;
         }
         if libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) != 0 {
             return;
         }
-        // Nothing must wait for the child: it keeps no pipe open and leaves the terminal's session.
+        // Nothing may wait for the child: it keeps no pipe open and leaves the terminal's session.
         libc::dup2(process, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         libc::setsid();

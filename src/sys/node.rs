@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Facts about the machine that this process runs on, and the cores that it may use.
+//! The machine that this process runs on, and the cores that it may use.
 
 use super::launchers::processes;
 use super::{cgroup, process};
@@ -13,7 +13,7 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A number that two processes share exactly if they run on the same booted machine and see
+/// A number that is equal for two processes exactly if they run on the same booted machine and see
 /// the same process ids: a hash of the kernel's boot id and the pid namespace.
 pub(crate) fn node_id() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -24,7 +24,7 @@ pub(crate) fn node_id() -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// This machine's processor. What is unknown is empty, or 0.
+/// This machine's processor. Unknown fields are empty, or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processor {
     /// `e_machine` of ELF files for it.
@@ -82,7 +82,7 @@ fn thread() -> i32 {
     rustix::thread::gettid().as_raw_pid()
 }
 
-/// What this process has at an address: whether it is readable, and its name.
+/// This process's mapping at an address: whether it is readable, and its name.
 pub(crate) fn mapping(address: u64) -> Option<(bool, String)> {
     process::Mappings::now().at(address)
 }
@@ -102,7 +102,7 @@ pub(crate) fn ranges(cores: &[u16]) -> String {
     runs.map(run).collect::<Vec<_>>().join(",")
 }
 
-/// Binds the calling thread, and threads that it starts, to these cores.
+/// Binds the calling thread, and threads that it will start, to these cores.
 pub(crate) fn bind(cores: &[u16]) {
     let mut set = CpuSet::new();
     cores.iter().filter(|&&core| usize::from(core) < CpuSet::MAX_CPU).for_each(|&core| set.set(core.into()));
@@ -130,7 +130,7 @@ pub(crate) fn leave_core(thread: Option<Pid>, core: u16) {
     }
 }
 
-/// The threads of this process that run on this core, or wait for it.
+/// The threads of this process that run on this core or wait for it.
 pub(crate) fn threads_on(core: u16) -> Vec<Pid> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let runs =
@@ -138,9 +138,9 @@ pub(crate) fn threads_on(core: u16) -> Vec<Pid> {
     threads.filter(runs).filter_map(|thread| Pid::from_raw(thread.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// True if the text of a `/proc/…/stat` is that of a thread that runs on this core, or waits for it.
+/// True if this `/proc/…/stat` is of a thread that runs on this core or waits for it.
 fn runs_on(stat: &str, core: u16) -> bool {
-    // The name may contain anything.
+    // The name before the last ')' may contain anything.
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.next() == Some("R") && fields.nth(35).is_some_and(|last| last.parse() == Ok(core))
 }
@@ -174,8 +174,8 @@ pub(crate) fn require_proc() -> Result<()> {
     Err(Error::new(format!("/proc/self/fd is missing on host {host}: mount /proc there (mount -t proc proc /proc)")))
 }
 
-/// Opens /dev/null as each closed standard stream, as Rust executables do by themselves. Otherwise
-/// MPI's connections would get the numbers, and output would go into them.
+/// Opens /dev/null as each closed standard stream, as the Rust runtime does in executables. Otherwise
+/// MPI's connections would get the streams' descriptors, and output would go into them.
 pub(crate) fn open_standard_streams() {
     // The kernel assigns the lowest free number. Programs that this process starts inherit the streams.
     while let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())
@@ -185,7 +185,7 @@ pub(crate) fn open_standard_streams() {
     }
 }
 
-/// The standard streams of this process, by their addresses: input, output, errors.
+/// The addresses of this process's standard streams: input, output, errors.
 pub(crate) fn streams() -> [u64; 3] {
     unsafe extern "C" {
         static stdin: *const libc::c_void;
@@ -206,15 +206,15 @@ pub(crate) fn memfd(name: &std::ffi::CStr, flags: libc::c_uint) -> Result<File> 
 /// Extends this process's cores to those of the launcher's process that started it. Must be called before any thread
 /// starts, since threads inherit the cores of their creator.
 ///
-/// Open MPI binds each rank of a small job to one core. Its launcher on the same node is bound
-/// only to what the user chose (`taskset`, a cpuset).
+/// Open MPI binds each rank of a small job to one core. Its launcher on the same node is bound only to the user's
+/// choice of cores (`taskset`, a cpuset).
 pub(crate) fn undo_binding() {
     let Ok(mine) = sched_getaffinity(None) else { return };
     let mut above = processes::ancestors();
     let Some(launcher) = above.pop() else { return };
     let cores_of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).ok();
-    // A script that was bound otherwise has bound this process itself. A rank, which may have undone its own binding by now,
-    // does not bind its workers.
+    // If a script between them is bound differently, the user has bound this process. Skip a rank above a worker: it
+    // may have undone its own binding, and does not bind its workers.
     let executable = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
     let own = executable("self");
     let mut scripts = above.into_iter().filter(|pid| executable(&pid.to_string()) != own);

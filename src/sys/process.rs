@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Processes: their memory, how they exit, and what `/proc` says about them.
+//! Processes: their memory, their exit, and their entries in `/proc`.
 //!
-//! The paths of `/proc` go through the calling thread. `/proc/self` stands for the main thread: once
-//! that has exited by `pthread_exit`, it shows no files, no mappings and no executable.
+//! The paths of `/proc` go through the calling thread. `/proc/self` stands for the main thread: once that
+//! thread has exited by `pthread_exit`, it shows no files, no mappings and no executable.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result, retry_on_intr};
@@ -17,37 +17,37 @@ pub(crate) const EXECUTABLE: &str = "/proc/thread-self/exe";
 pub(crate) const MAPS: &str = "/proc/thread-self/maps";
 pub(crate) const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
-/// The mapped files by address. The kernel gives absolute paths, whichever path the loader was given
-/// and whatever the current directory is now.
+/// The memory mappings of a process. The kernel gives absolute paths of mapped files, whichever path the
+/// loader was given and whatever the current directory is now.
 pub struct Mappings(Vec<u8>);
 
 impl Mappings {
-    /// The current ones; none if they can't be read.
+    /// This process's current mappings; none if they can't be read.
     pub(crate) fn now() -> Mappings {
         Mappings(std::fs::read(MAPS).unwrap_or_default())
     }
 
-    /// Those of a process of this node; none if they can't be read.
+    /// The mappings of a process on this node; none if they can't be read.
     pub(crate) fn of(pid: i32) -> Mappings {
         Mappings(std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
 
-    /// Those of a process whose `/proc/…/maps` is this text.
+    /// The mappings in the text of a `/proc/…/maps`.
     pub fn of_text(text: &str) -> Mappings {
         Mappings(text.into())
     }
 
-    /// Those that no other process shares.
+    /// The mappings that no other process shares.
     pub(crate) fn private(&self) -> Mappings {
         self.only(|line| shared_file(line).is_none())
     }
 
-    /// Those of files that other processes may share.
+    /// The mappings of files that other processes may share.
     pub(crate) fn shared(&self) -> Mappings {
         self.only(|line| shared_file(line).is_some())
     }
 
-    /// All but those that another process shares with this one at the same addresses.
+    /// All mappings except those that another process shares with this one at the same addresses.
     pub(crate) fn without_common(&self, other: &Mappings) -> Mappings {
         let theirs: Vec<_> = other.0.split(|b| *b == b'\n').filter_map(shared_file).collect();
         self.only(|line| shared_file(line).is_none_or(|file| !theirs.contains(&file)))
@@ -57,13 +57,13 @@ impl Mappings {
         Mappings(self.0.split_inclusive(|b| *b == b'\n').filter(|line| is_wanted(line)).flatten().copied().collect())
     }
 
-    /// The path of the file that is mapped at an address, or of a file that has replaced it.
+    /// The path of the file that is mapped at an address; a different file may have replaced it.
     pub(crate) fn file_at(&self, address: usize) -> Option<PathBuf> {
         let mut files = self.0.split(|b| *b == b'\n').filter_map(mapped_file);
         files.find(|(range, _)| range.contains(&(address as u64))).map(|(_, path)| path)
     }
 
-    /// What is mapped at an address: whether it is readable, and its name.
+    /// The mapping at an address: whether it is readable, and its name.
     pub fn at(&self, address: u64) -> Option<(bool, String)> {
         let line = self.line_at(address)?;
         let is_readable = access(line)?.starts_with(b"r");
@@ -71,7 +71,7 @@ impl Mappings {
         Some((is_readable, name.into_owned()))
     }
 
-    /// True if what is mapped at an address can be executed.
+    /// True if the mapping at an address is executable.
     pub(crate) fn is_code(&self, address: u64) -> bool {
         self.line_at(address).and_then(access).is_some_and(|access| access.get(2) == Some(&b'x'))
     }
@@ -81,7 +81,7 @@ impl Mappings {
         lines.find(|line| addresses(line).is_some_and(|range| range.contains(&address)))
     }
 
-    /// The mapping that has an address.
+    /// The range of the mapping that contains an address.
     pub(crate) fn around(&self, address: u64) -> Option<Range<u64>> {
         self.line_at(address).and_then(addresses)
     }
@@ -91,9 +91,9 @@ impl Mappings {
         self.0.split(|b| *b == b'\n').find(|line| line.ends_with(b" [stack]")).and_then(addresses)
     }
 
-    /// The addresses of what can be accessed, ascending; neighbors are one range.
+    /// The accessible ranges, ascending, with neighbors merged.
     pub(crate) fn accessible(&self) -> Vec<Range<u64>> {
-        /// Between neighbors, such as the guard page of a stack.
+        /// The largest gap between neighbors, such as the guard page of a stack.
         const GAP: u64 = 64 << 10;
         let is_accessible = |line: &&[u8]| !line.windows(6).any(|part| part == b" ---p ");
         let mut all: Vec<Range<u64>> = Vec::new();
@@ -165,7 +165,7 @@ fn mapped_file(line: &[u8]) -> Option<(Range<u64>, PathBuf)> {
     Some((addresses(line)?, path_of(&unescaped(path, b"\n"))))
 }
 
-/// The last field of a line of `/proc/…/maps`: a path, or what the kernel calls such memory.
+/// The last field of a line of `/proc/…/maps`: a path, or the kernel's name for the memory.
 fn name(line: &[u8]) -> Option<&[u8]> {
     let name = line.splitn(6, |b| *b == b' ').nth(5)?.trim_ascii_start();
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
@@ -194,7 +194,7 @@ pub fn is_running(pid: u32) -> bool {
     status(pid).is_some_and(|status| status.starts_with(['R', 'S', 'D', 'I']))
 }
 
-/// State, parent and so on of a process: what `/proc/PID/stat` has after "PID (NAME) ".
+/// State, parent and further fields of a process: the part of `/proc/PID/stat` after "PID (NAME) ".
 pub(super) fn status(pid: u32) -> Option<String> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain any character.
@@ -238,10 +238,10 @@ pub(crate) fn kill(pid: i32) {
     }
 }
 
-/// Reaps a child that has exited, with its `waitpid` status. `None` if it runs; `block` waits for the exit.
+/// Reaps a child that has exited and returns its `waitpid` status. `None` if it still runs; `block` waits for its exit.
 pub(crate) fn reap(child: i32, block: bool) -> Result<Option<i32>> {
     let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
-    // 0 and numbers below it would stand for several children.
+    // 0 and negative numbers would stand for several children.
     let child = Pid::from_raw(child.max(0)).ok_or(Errno::CHILD)?;
     let exited = retry_on_intr(|| waitpid(Some(child), options))?;
     Ok(exited.map(|(_, status)| status.as_raw()))
@@ -253,7 +253,7 @@ pub(crate) fn reap_any() -> Option<(i32, i32)> {
     Some((pid.as_raw_pid(), status.as_raw()))
 }
 
-/// Copies from another process, or by a thread's id from this one; returns how many bytes were
+/// Copies from another process or, with a thread's id, from this one. Returns how many bytes were
 /// readable, or -1 with the reason in `errno`.
 ///
 /// # Safety
@@ -264,7 +264,7 @@ pub(crate) unsafe fn read_memory(pid: i32, from: u64, to: *mut u8, len: usize) -
     unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) }
 }
 
-/// Copies to another process, or by a thread's id to this one; returns how many bytes were
+/// Copies to another process or, with a thread's id, to this one. Returns how many bytes were
 /// writable, or -1 with the reason in `errno`.
 pub(crate) fn write_memory(pid: i32, to: u64, bytes: &[u8]) -> isize {
     let (local, remote) = (range(bytes.as_ptr().cast_mut(), bytes.len()), range(to as *mut u8, bytes.len()));

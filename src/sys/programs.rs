@@ -15,7 +15,7 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|p| runs(p))
 }
 
-/// A tool of the system or of MPI. A relative folder in `PATH` does not count.
+/// A tool of the system or of MPI. Relative folders in `PATH` do not count.
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     find(OsStr::new(name)).filter(|path| path.is_absolute())
 }

@@ -12,14 +12,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// The name of all these files, and how `/proc` shows it.
+/// The name of all these files, and its form in `/proc`.
 const NAME: &CStr = c"omptarget-mpi-shared";
 const LINK: &[u8] = b"/memfd:omptarget-mpi-shared";
 
 /// Creates a file of `len` bytes: its random number, then zeros.
 pub(crate) fn create(len: u64) -> Result<(File, u64)> {
     if getrlimit(Resource::Fsize).current.is_some_and(|most| most < len) {
-        // The system would end this process.
+        // The system would end this process (SIGXFSZ).
         return Err(Error::new(format!("ulimit -f does not allow a file of {len} bytes")));
     }
     let file = memfd(NAME, libc::MFD_ALLOW_SEALING)?;
@@ -33,23 +33,23 @@ pub(crate) fn create(len: u64) -> Result<(File, u64)> {
     Ok((file, u64::from_ne_bytes(nonce)))
 }
 
-/// Opens a file of `len` bytes that another process of this node has created.
+/// Opens a file of `len` bytes that another process of this node created.
 ///
 /// # Errors
-/// The file is out of reach, or the numbers mean something else here (containers).
+/// The file is out of reach, or the pid or descriptor means something else here (containers).
 pub(crate) fn open((pid, descriptor, nonce): (u32, u32, u64), len: u64) -> Result<File> {
     let other = || Error::new(format!("process {pid} shares no such file"));
-    // Through any thread: the main thread shows no files after its `pthread_exit`.
+    // Any thread will do: the main thread shows no files after its `pthread_exit`.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(|thread| Some(thread.ok()?.path()));
     let mut paths = threads.map(|thread| thread.join(format!("fd/{descriptor}")));
-    // Check the link before opening it: a wrong number may stand for any file.
+    // Check the link before opening it: a wrong descriptor may stand for any file.
     let is_shared = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(LINK))
     };
     let file = File::options().read(true).write(true).open(paths.find(is_shared).ok_or_else(other)?)?;
     let mut first = [0u8; 8];
     let is_it = file.metadata()?.len() == len && file.read_exact_at(&mut first, 0).is_ok();
-    // Without a random number any file of that length would do.
+    // Without a random number any file of that length would pass.
     if is_it && nonce != 0 && first == nonce.to_ne_bytes() { Ok(file) } else { Err(other()) }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Detects that the network no longer carries what this process's TCP connections send.
+//! Detects that the network no longer carries the data of this process's TCP connections.
 //!
 //! MPI opens the connections and does not report a silent one. The kernel would wait for a quarter
 //! of an hour, or forever if there is nothing to send. The kernel of a stopped peer still
@@ -21,7 +21,7 @@ pub(crate) fn watch(limit: Duration) {
     *WATCHED.lock() = (!limit.is_zero()).then(|| (limit, Instant::now()));
 }
 
-/// Fails if the network is gone. Looks at it at most once per `INTERVAL`.
+/// Fails if the network is gone. Checks at most once per `INTERVAL`.
 pub(crate) fn check() -> Result<()> {
     let Some(mut watched) = WATCHED.try_lock() else { return Ok(()) };
     let Some((limit, last)) = watched.as_mut().filter(|(_, last)| last.elapsed() > INTERVAL) else { return Ok(()) };
@@ -36,7 +36,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// True if a connection has waited for an acknowledgement for `limit`. Also makes the kernel probe
-/// connections that are silent for half of it.
+/// connections that are silent for half of that time.
 fn is_gone(limit: Duration) -> bool {
     // A descriptor that is closed meanwhile is not a socket.
     let Ok(folder) = std::fs::read_dir(process::DESCRIPTORS) else { return false };
@@ -44,9 +44,10 @@ fn is_gone(limit: Duration) -> bool {
     files.filter(|&fd| ask_when_quiet(fd, limit / 2)).any(|fd| quiet(fd).is_some_and(|quiet| quiet >= limit))
 }
 
-/// Makes the kernel probe a TCP connection that was silent for this long. False if the file is not one.
+/// Makes the kernel probe a TCP connection after this much silence. False if the descriptor is no TCP connection.
 fn ask_when_quiet(fd: RawFd, quiet: Duration) -> bool {
-    /// Seconds between probes, and how many unanswered ones end the connection: later than `limit`.
+    /// Seconds between probes, and the number of unanswered probes that end the connection, which is later than
+    /// `limit`.
     const AGAIN: (i32, i32) = (1, 100);
     let idle = quiet.as_secs().clamp(1, 32_767) as i32;
     let set = |level, name, value: i32| {
@@ -60,10 +61,10 @@ fn ask_when_quiet(fd: RawFd, quiet: Duration) -> bool {
         && set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)
 }
 
-/// For how long acknowledgements of a TCP connection are missing, if some are.
+/// How long acknowledgements of a TCP connection have been missing, if they are.
 fn quiet(fd: RawFd) -> Option<Duration> {
     const ESTABLISHED: u8 = 1;
-    /// Milliseconds in which an answer comes, and the number of unanswered probes that count.
+    /// Milliseconds within which an answer should arrive, and the number of unanswered probes that count as missing.
     const ANSWER: u32 = 1000;
     const VAIN: u8 = 2;
     // SAFETY: the record is plain numbers, and the kernel gets its size.
@@ -73,7 +74,7 @@ fn quiet(fd: RawFd) -> Option<Duration> {
         let rc = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len);
         (rc == 0).then_some(info)?
     };
-    // A peer without room for data still acknowledges what is sent, which gets rarer and rarer:
+    // A peer without room for data still acknowledges sends, which become rarer and rarer:
     // the last send is then hardly older than the last answer.
     let (sent, answered) = (info.tcpi_last_data_sent, info.tcpi_last_ack_recv);
     let unanswered = info.tcpi_unacked > 0 && sent > ANSWER && answered.saturating_sub(sent) > ANSWER;

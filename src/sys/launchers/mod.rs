@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What launchers of MPI tell the processes that they start, in environment variables. This file names every variable of a
-//! launcher or a batch system that this library reads (`mpi::quirks` has those of MPI libraries); `processes` knows the
-//! launchers' executables.
+//! The environment variables that MPI launchers set for the processes that they start. This file names every variable
+//! of a launcher or a batch system that this library reads (`mpi::quirks` has those of MPI libraries); `processes`
+//! knows the launchers' executables.
 
 pub(crate) mod processes;
 
@@ -9,7 +9,7 @@ use crate::base::settings;
 use std::ffi::{OsStr, c_int};
 use std::path::PathBuf;
 
-/// A launcher of MPI programs, known by its environment variables.
+/// A launcher of MPI programs, recognized by its environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// Open MPI's mpirun.
@@ -62,7 +62,7 @@ fn launcher_in(get: impl Fn(&str) -> Option<String>) -> Option<(Launcher, Option
     }
 }
 
-/// The number of ranks of this job; 0 if the launcher does not say it.
+/// The number of ranks of this job; 0 if the launcher does not tell.
 pub fn size() -> usize {
     launcher().and_then(|(_, size)| size).unwrap_or(0)
 }
@@ -73,18 +73,19 @@ pub fn rank() -> Option<u32> {
     number(variables.into_iter().find(|name| text(name).is_some())?)
 }
 
-/// The local rank of the process with this rank, and the number of ranks on its node as far as the launcher says it.
+/// The local rank of the process with this rank, and the number of ranks on its node as far as the launcher tells.
 pub(crate) fn local(rank: u32) -> Option<(u32, u32)> {
     local_in(number, rank)
 }
 
 fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> {
-    /// Variables for the local rank, for the rank, and for that number: all may be inherited from another launcher.
+    /// Variables for the local rank, the rank, and the number of local ranks. All may be inherited from another
+    /// launcher.
     const NUMBERS: [(&str, &str, &str); 4] = [
         ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         (HYDRA_LOCAL_RANK, PMI_RANK, "MPI_LOCALNRANKS"),
         ("PMI_LOCAL_RANK", PMI_RANK, "PMI_LOCAL_SIZE"),
-        // The last one is a list of all nodes' numbers, unless there is one node.
+        // Slurm's number is a list for all nodes, unless there is one node.
         ("SLURM_LOCALID", "SLURM_PROCID", "SLURM_TASKS_PER_NODE"),
     ];
     let is_own = |numbers: &&(&str, &str, &str)| get(numbers.0).is_some() && get(numbers.1) == Some(rank);
@@ -93,8 +94,8 @@ fn local_in(get: impl Fn(&str) -> Option<u32>, rank: u32) -> Option<(u32, u32)> 
     Some((local, get(all).unwrap_or(0).max(local + 1)))
 }
 
-/// The place of this process among the devices of its node, if the launcher sets its local rank. The first `programs` ranks
-/// of the job are programs, and the ranks of a node are taken to be consecutive.
+/// The index of this process among the devices of its node, if the launcher sets its local rank. The first `programs`
+/// ranks of the job are programs. Assumes that the ranks of a node are consecutive.
 pub(crate) fn place_on_node(programs: u32) -> Option<usize> {
     place_in(number, rank()?, programs)
 }
@@ -105,14 +106,14 @@ fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Opti
     Some(local.checked_sub(programs.saturating_sub(first))? as usize)
 }
 
-/// How many executables mpirun's command line names, where the launcher says that.
+/// The number of executables on mpirun's command line, if the launcher tells.
 pub(crate) fn executables() -> Option<u32> {
     number("OMPI_NUM_APP_CTX")
 }
 
-/// True unless another rank reports what all ranks would report. (The first rank may be a device, which reports nothing:
-/// so the first one of each executable does, where Open MPI says how many ranks each has. Its OMPI_FIRST_RANKS would say it
-/// directly, but is "0 0" in 4.1.)
+/// True unless another rank reports what all ranks would report. (The first rank may be a device, which reports
+/// nothing. So the first rank of each executable reports, if Open MPI tells how many ranks each has. Its
+/// OMPI_FIRST_RANKS would tell directly, but is "0 0" in 4.1.)
 pub(crate) fn speaks_for_all() -> bool {
     let counts = text("OMPI_APP_CTX_NUM_PROCS").unwrap_or_default();
     let mut ends = counts.split_whitespace().scan(0, |end, n| {
@@ -134,24 +135,25 @@ pub(crate) fn programs() -> Option<usize> {
     programs.parse().ok().filter(|_| of == job())
 }
 
-/// True in a program if other ranks of its job are devices for sure.
+/// True in a program if other ranks of its job are certainly devices.
 pub(crate) fn is_beside_devices() -> bool {
     programs().is_some_and(|programs| size() == 0 || size() > programs)
 }
 
-/// Identifies this job. Jobs that its processes start inherit their variables, and differ in this.
+/// Identifies this job. Jobs that its processes start inherit the variables, but have a different identifier.
 fn job() -> String {
     let connection = || Some(inode_of(pmi_descriptor()?)?.to_string());
     format!("{} {}", size(), text("PMIX_NAMESPACE").or_else(connection).unwrap_or_default())
 }
 
-/// A file in the launcher's own folder for this job, with a name that is unique to this slot, where PMIx has that folder.
+/// A file with a name that is unique to this slot, in the launcher's own folder for this job, if PMIx has such a
+/// folder.
 pub(crate) fn file_of_slot() -> Option<PathBuf> {
     let (folder, job, rank) = (text("PMIX_SERVER_TMPDIR")?, text("PMIX_NAMESPACE")?, text(PMIX_RANK)?);
     Some(PathBuf::from(folder).join(format!("omptarget-mpi.{}.{rank}", job.replace('/', "_"))))
 }
 
-/// The nodes of Slurm's allocation that this process runs in, as Slurm writes lists of nodes.
+/// The nodes of this process's Slurm allocation, in Slurm's notation.
 pub(crate) fn slurm_nodes() -> Option<String> {
     text("SLURM_JOB_NODELIST")
 }
@@ -181,7 +183,7 @@ pub(crate) fn pmi_descriptor() -> Option<c_int> {
     text(PMI_FD)?.parse().ok()
 }
 
-/// The inode behind a descriptor: shows whether it is still the same connection.
+/// The inode of a descriptor, which shows whether it is still the same connection.
 pub(crate) fn inode_of(fd: c_int) -> Option<u64> {
     // SAFETY: a plain record, which the call fills; it accepts any number.
     unsafe {

@@ -2,8 +2,8 @@
 //! The MPI launcher of this job on this node, which a rank may have to end.
 //!
 //! The launcher is recognized by its executable; its process name could be any script's. It counts
-//! only if this process was started as a rank: the ancestors of a program that was started without
-//! a launcher are not part of the job.
+//! only if this process was started as a rank: without a launcher, a program's ancestors are not part
+//! of the job.
 
 use super::VARIABLES;
 use crate::sys::process;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-/// The executables of launchers, behind all links.
+/// The executables of launchers, after resolving links.
 const LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"];
 /// Hydra's process between the launcher and the ranks.
 const PROXY: &str = "hydra_pmi_proxy";
@@ -22,7 +22,7 @@ const DAEMONS: [&str; 5] = ["orted", "prted", "prte", "slurmstepd", PROXY];
 
 /// The launcher of this job, if this process is a rank of one and the launcher is an ancestor.
 pub(crate) fn find() -> Option<u32> {
-    // The environment at the start: MPI sets such variables in a program without a launcher.
+    // Use the initial environment: MPI itself sets these variables in a program without a launcher.
     let environment = fs::read("/proc/thread-self/environ").ok()?;
     is_rank(&environment).then(|| above(parent_id(), see))?
 }
@@ -38,8 +38,8 @@ fn is_rank(environment: &[u8]) -> bool {
     names.any(|name| VARIABLES.iter().any(|v| v.as_bytes() == name))
 }
 
-/// The processes above this one, from its parent to the launcher's process on this node that has started it as a rank:
-/// between them are scripts, and tools such as `perf`. Only the parent if the launcher's process is another user's.
+/// The processes above this one, from its parent to the launcher's process on this node that started it as a rank:
+/// scripts and tools such as `perf` may be between them. Only the parent if the launcher's process is another user's.
 pub(crate) fn ancestors() -> Vec<u32> {
     let mut above = Vec::new();
     let found = nearest(parent_id(), |pid| {
