@@ -147,7 +147,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
     }
     (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
     // MPI waits for every rank, even a dead one, and for other programs of the job as long as they run. By now
-    // the program's results are complete, so ending the job loses nothing.
+    // a wait can cost only time.
     let late = move || {
         log::error(format_args!(
             "MPI has not ended within {} s: a device is stopped, dead or cut off; ending the job",
