@@ -26,6 +26,10 @@ FAULTS = {
         "Open MPI 5.0.7's launcher crashed, on either host",
         r"hosts\.py: ended by signal (6|7|11)|PRTE has lost communication with a remote daemon",
     ),
+    "abort-text": (
+        "MPICH's launcher lost what a rank printed before it aborted",
+        r"(?m)^nothing was printed$",
+    ),
     "own-lock": (
         "exit in a signal handler hung at a lock of libomptarget's that its thread had",
         # In the stacks: exit, called by a signal handler, waits in libomptarget for a mutex, and the handler has
