@@ -24,14 +24,14 @@ pub const TAG_BULK: u32 = 2;
 
 /// The largest tag that every MPI supports (MPI 4.1, 9.1.2).
 const TAG_MAX: u32 = 32_767;
-/// The tag of pieces of the program's memory between a program and a device. Each is one message, so that they arrive in
-/// the order in which they were sent.
+/// The tag of pieces of the program's memory between a program and a device. Each piece is one message, so they arrive
+/// in the order in which they were sent.
 pub const TAG_MEMORY: u32 = TAG_BULK + BULK_TAGS;
 const _: () = assert!(TAG_MEMORY <= TAG_MAX);
 
-/// The ranks are on several nodes, see [`Mpi::spans_nodes`].
+/// True if the ranks are on several nodes, see [`Mpi::spans_nodes`].
 static SPANS_NODES: AtomicBool = AtomicBool::new(false);
-/// Whether the MPI of this module is ended by `MPI_Finalize`, see [`Mpi::spans_nodes`].
+/// Whether `MPI_Finalize` ends the MPI that this module started, see [`Mpi::spans_nodes`].
 static FINALIZES: AtomicBool = AtomicBool::new(true);
 
 /// A started MPI, and the ranks of this job.
@@ -39,7 +39,7 @@ pub struct Mpi {
     comm: sys::MPI_Comm,
     /// The intercommunicator between parent and spawned processes, from which `comm` was merged.
     inter: Option<sys::MPI_Comm>,
-    /// The program started MPI and will end it.
+    /// The program started MPI, and will end it.
     is_programs: bool,
     /// This process's rank.
     pub rank: usize,
@@ -83,7 +83,7 @@ pub struct Received {
 }
 
 // SAFETY: MPI handles are plain numbers or pointers into the library, which any thread may use as long as calls do
-// not overlap. They don't: all calls that move data take `&mut self`.
+// not overlap. Calls do not: all that move data take `&mut self`.
 unsafe impl Send for Mpi {}
 
 /// Name and version of the MPI library. May be called before MPI is started.
@@ -92,7 +92,7 @@ pub fn library() -> String {
     let max = unsafe { sys::RSMPI_MAX_LIBRARY_VERSION_STRING } as usize;
     let mut text = vec![0u8; max + 1];
     let mut len: c_int = 0;
-    // SAFETY: the buffer has the size that MPI asks for.
+    // SAFETY: the buffer has the size that MPI requires.
     unsafe { sys::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut len) };
     text.truncate(len.max(0) as usize);
     let text = String::from_utf8_lossy(&text);
@@ -106,7 +106,7 @@ pub fn library() -> String {
         .join(" ")
 }
 
-/// The accelerators whose memory an MPI library accesses itself, by its own word.
+/// The accelerators whose memory an MPI library says it can access itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuAware {
     /// Those of CUDA.
@@ -116,9 +116,9 @@ pub struct GpuAware {
 }
 
 impl GpuAware {
-    /// Asks this library. MPI must be started, and no other thread may call it.
+    /// Queries this process's library. MPI must be started, and no other thread may call it.
     pub fn ask() -> GpuAware {
-        /// `MPIX_GPU_SUPPORT_CUDA` and `MPIX_GPU_SUPPORT_HIP` of MPICH, of which early releases do not know the second one.
+        /// MPICH's `MPIX_GPU_SUPPORT_CUDA` and `MPIX_GPU_SUPPORT_HIP`; early releases do not know the second one.
         const KINDS: [c_int; 2] = [0, 2];
         // Open MPI has the first two; other libraries have some of these or none.
         let [cuda, rocm, hip] = [c"MPIX_Query_cuda_support", c"MPIX_Query_rocm_support", c"MPIX_Query_hip_support"]
@@ -145,7 +145,7 @@ impl GpuAware {
     }
 }
 
-/// Makes calls whose errors concern no communicator; MPI ends the process for these by default. MPI must be started.
+/// Makes calls whose errors concern no communicator, for which MPI ends the process by default. MPI must be started.
 fn returning_errors<R>(calls: impl FnOnce() -> R) -> R {
     // SAFETY: MPI is started; the out parameters outlive their calls, and each handler is freed once.
     unsafe {
@@ -213,7 +213,7 @@ pub fn phase() -> Phase {
     }
 }
 
-/// The rank of this process and the number of ranks, if the program has started MPI; it is alone otherwise.
+/// The rank of this process and the number of ranks, if the program has started MPI; otherwise rank 0 of 1.
 pub fn world() -> (usize, usize) {
     let (mut rank, mut size): (c_int, c_int) = (0, 1);
     if phase() == Phase::Running {
@@ -239,7 +239,7 @@ fn init() -> Result<()> {
     Ok(())
 }
 
-/// Checks that the program started MPI at the level that devices need beside its own calls.
+/// Checks that the program started MPI at the thread level that devices need beside its own calls.
 fn check_level() -> Result<()> {
     let mut level: c_int = 0;
     // SAFETY: MPI is running.
@@ -257,7 +257,7 @@ fn check_level() -> Result<()> {
     )))
 }
 
-/// MPI ends, by this module or by the program.
+/// This module or the program is ending MPI.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Registers `function` to be called when the program ends MPI, while MPI still works.
@@ -294,7 +294,7 @@ pub fn at_end(function: extern "C" fn()) -> Result<()> {
     }
 }
 
-/// True unless the program can't end the MPI that this module has started, because the devices do not, see
+/// False if the program must not end the MPI that this module started, because the devices don't, see
 /// [`Mpi::spans_nodes`].
 pub fn can_be_ended() -> bool {
     FINALIZES.load(Ordering::Relaxed)
@@ -325,7 +325,7 @@ impl Mpi {
     }
 
     /// Spawns `n` processes of an executable on `hosts` (`a:1,b:2`), with these variables (`NAME=VALUE`) in their
-    /// environment. They become ranks 1 to `n`, this process rank 0. Starts MPI unless the program has done so.
+    /// environment. They become ranks 1 to `n`; this process becomes rank 0. Starts MPI unless the program did.
     ///
     /// # Errors
     /// MPI cannot spawn here, the program's MPI cannot be shared, or the program has ended it.
@@ -386,7 +386,7 @@ impl Mpi {
     }
 
     /// # Safety
-    /// MPI is running, and the communicators are this value's own.
+    /// MPI is running, and the new value owns the communicators.
     unsafe fn of(comm: sys::MPI_Comm, inter: Option<sys::MPI_Comm>, is_programs: bool) -> Result<Mpi> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the caller's promise; out parameters outlive their calls.
@@ -408,16 +408,16 @@ impl Mpi {
         self.inter.is_some()
     }
 
-    /// Call this if the ranks are on several nodes: whether MPI is ended then depends on the library
+    /// Notes that the ranks are on several nodes: it then depends on the library whether MPI is ended
     /// (`quirks::hangs_in_finalize_on_several_nodes`).
     pub fn spans_nodes(&mut self) {
         FINALIZES.store(self.is_programs || !quirks::hangs_in_finalize_on_several_nodes(), Ordering::Relaxed);
         SPANS_NODES.store(true, Ordering::Relaxed);
     }
 
-    /// Call this if all ranks are on one node and can detect each other's end. A device then disconnects from a
+    /// Notes that all ranks are on one node and can detect each other's end. A device then disconnects from a
     /// launcher that would otherwise lose the program's exit status. From here on MPI needs the launcher only in
-    /// `MPI_Finalize`, which would wait for the device: no rank calls it. All ranks decide alike.
+    /// `MPI_Finalize`, which would wait for the device, so no rank calls it. All ranks make the same decision.
     pub fn shares_a_node(&mut self, is_device: bool) {
         if self.inter.is_none() && quirks::launcher_forgets_statuses() {
             FINALIZES.store(false, Ordering::Relaxed);
@@ -432,17 +432,17 @@ impl Mpi {
         unsafe { sys::RSMPI_COMM_NULL }
     }
 
-    /// From here on callers yield, and MPI does not. If a node has more ranks than slots, Open MPI yields at every
-    /// poll: a system call in each round of a loop that must be fast. That is right only while ranks start and end.
-    /// A user's own setting is kept.
+    /// Makes callers yield from here on, and not MPI. If a node has more ranks than slots, Open MPI yields at every
+    /// poll, which is a system call in each round of a loop that must be fast. That is right only while ranks start
+    /// and end. Keeps a user's own setting.
     pub fn poll_without_yielding(&mut self) {
         // The program decides how its own calls wait.
         let may = !self.is_programs && !quirks::yielding_is_set();
         self.yields_given_up = may && set_yielding(false);
     }
 
-    /// Leaves the other ranks, waits until they do the same, and ends MPI unless the program will, or is doing so. All
-    /// requests must be done.
+    /// Leaves the other ranks, waits until they leave too, and ends MPI unless the program does. All requests must be
+    /// done.
     pub fn finish(&mut self) {
         // SAFETY: MPI is started and, as this is its only handle, not ended yet; a
         // second call finds the null communicator.
@@ -535,8 +535,8 @@ impl Mpi {
         }
     }
 
-    /// Makes progress; returns the result of a receive once it is done (of a send: nothing of use). After an error
-    /// the request is gone.
+    /// Makes progress; returns the result of a receive once it is done. The result of a send means nothing. After an
+    /// error the request is gone.
     ///
     /// # Safety
     /// The request was made by [`Mpi::send`] or [`Mpi::receive`], and no call has returned it as done or failed.
@@ -565,12 +565,12 @@ pub fn is_aborting() -> bool {
     ABORTING.load(Ordering::Relaxed)
 }
 
-/// What `MPI_Abort` of Open MPI calls; null before MPI starts, and with other MPIs.
+/// The function that Open MPI's `MPI_Abort` calls; null before MPI starts, and with other MPIs.
 static OMPI_ABORT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Ends all processes of the job at once. Needs no lock: it uses nothing that another MPI call may be changing.
 ///
-/// Open MPI's `MPI_Abort` prints that it was invoked, also with status 0; what it calls then does not.
+/// Open MPI's `MPI_Abort` prints that it was invoked, even with status 0; the function that it calls does not.
 pub fn abort_job(code: i32) -> ! {
     ABORTING.store(true, Ordering::Relaxed);
     match OMPI_ABORT.load(Ordering::Relaxed) {
@@ -596,8 +596,8 @@ fn set_yielding(yields: bool) -> bool {
     unsafe { set(yields) }
 }
 
-/// The command that starts an executable with these variables in its environment. It uses env(1), because MPI
-/// itself has room for only 255 bytes of them (Open MPI).
+/// The command that starts an executable with these variables in its environment. It uses env(1), because Open MPI
+/// itself takes only 255 bytes of variables.
 fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>> {
     let path = executable.as_os_str().as_encoded_bytes();
     let mut words: Vec<&[u8]> = Vec::new();
@@ -613,8 +613,8 @@ fn spawn_words(executable: &Path, environment: &[String]) -> Result<Vec<CString>
     words.into_iter().map(|w| CString::new(w).map_err(|_| Error::new("a NUL byte in a path"))).collect()
 }
 
-/// Where to spawn: on these hosts, without a limit on processes per slot, and not bound to cores. Other libraries
-/// than Open MPI ignore these keys.
+/// The info for a spawn on these hosts, without a limit on processes per slot and without binding to cores. Libraries
+/// other than Open MPI ignore these keys.
 ///
 /// # Safety
 /// MPI is running.
