@@ -20,7 +20,7 @@ pub const WORKERS: Workers = Workers(start);
 
 struct RankOfWorkers(Vec<Started>, Spares);
 
-/// Starts the workers of this rank if the settings ask for any.
+/// Starts the workers of this rank if the settings request any.
 fn start(settings: &Settings) -> Result<Option<Box<dyn Rank>>> {
     if !settings.has_workers() {
         return Ok(None);

@@ -2,7 +2,7 @@
 //! Several device processes (workers) behind one rank, their snapshots, and replay after a loss.
 //!
 //! `rank` is the rank: it has one `proxy` for each worker. `worker` is the other end.
-//! `snapshot` has what a lost worker is replaced from. Each file imports only files below it:
+//! `snapshot` has the sources of a lost worker's successor. Each file imports only files below it:
 //! `rank`, `proxy`, `snapshot`, then `uplink`, `process`, `worker` and `packet`.
 
 pub mod entry;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The packets between a rank and its worker processes, and the socket that carries them.
 //!
-//! A rank and its workers run on one node, from one build. A worker has no MPI and asks its rank for
-//! every transfer.
+//! A rank and its workers run on one node, from one build. A worker has no MPI: its rank makes every
+//! transfer.
 
 use crate::base::{Error, Result};
 use crate::wire::format::{Field, wire_format};
@@ -18,7 +18,7 @@ pub(crate) const PACKET_MAX: usize = MESSAGE_MAX + 16;
 pub type Route = (u32, u32);
 
 wire_format! {
-    /// A worker's request, with a number of its own, to transfer a piece of bulk data. `at` is the
+    /// A worker's request, identified by a number, to transfer a piece of bulk data. `at` is the
     /// address in the worker.
     #[allow(missing_docs, reason = "the comment above names the fields that need it")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,9 @@ wire_format! {
         FailAll(reply: &'a [u8]) = 9,
         /// From a snapshot: the process id of the worker that it started, or 0 if it can't start one.
         Awake { pid: u32 } = 10,
-        /// From a snapshot that exits because it read an order for another snapshot.
+        /// From a snapshot, which then exits: it read an order for another snapshot.
         WrongSnapshot = 11,
-        /// To a worker: it has repeated what a lost worker had done.
+        /// To a worker: its replay of a lost worker's messages is complete.
         Replayed = 12,
     }
 }

@@ -29,19 +29,19 @@ pub(crate) struct Birth {
     pub(crate) board: &'static CrashBoard,
 }
 
-/// Starts workers, each of which calls `main` and exits when that returns. Must be called before
-/// this process starts another thread, and before it starts MPI, which workers do not have.
+/// Starts workers, each of which calls `main` and exits when that returns. Must be called before this
+/// process starts another thread, and before it starts MPI, which workers must not inherit.
 pub(crate) fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> {
     // Snapshots of workers become children of this process.
     let _ = set_child_subreaper(Some(getpid()));
     let mut started = Vec::new();
     for _ in 0..workers {
         let (mut ours, theirs) = connect()?;
-        // SAFETY: this is the process's only thread, so that the child may do anything.
+        // SAFETY: this is the process's only thread, so the child may do anything.
         match unsafe { libc::fork() } {
             -1 => return Err(Error::from(io::Error::last_os_error()).context("can't start a worker process")),
             0 => {
-                // The rank's ends, of this worker and of the earlier ones.
+                // Close the rank's ends of this worker's sockets and of the earlier workers'.
                 drop((ours, started));
                 main(theirs);
                 quit(1)
@@ -55,7 +55,7 @@ pub(crate) fn start(workers: u32, main: impl Fn(Birth)) -> Result<Vec<Started>> 
     Ok(started)
 }
 
-/// Makes the two sides of a worker that is not started yet.
+/// Creates the two sides of a worker that is not started yet.
 pub(crate) fn connect() -> Result<(Started, Birth)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|e| Error::from(e).context("socketpair"))?;
@@ -67,13 +67,13 @@ pub(crate) fn connect() -> Result<(Started, Birth)> {
 
 /// A worker's process, a child of this one.
 pub(crate) struct WorkerProcess {
-    /// 0 once this process has waited for it.
+    /// 0 once this process has reaped it.
     pub(super) pid: i32,
     pub(super) board: &'static CrashBoard,
 }
 
 impl WorkerProcess {
-    /// True if it has exited; waits for that if `wait`.
+    /// True if the worker has exited; waits for that if `wait`.
     pub(crate) fn has_exited(&mut self, wait: bool) -> bool {
         if !matches!(process::reap(self.pid, wait), Ok(None)) {
             self.pid = 0;

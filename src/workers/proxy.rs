@@ -20,17 +20,17 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How long a rank answers heartbeats for a worker that is checkpointed or replaced. If it takes
+/// How long a rank answers heartbeats for a worker that is being checkpointed or replaced. If that takes
 /// longer, the worker hangs, and the host must notice.
 const MOVE_PATIENCE: Duration = Duration::from_secs(60);
-/// How many packets of a worker are read before those of the next worker.
+/// How many packets of one worker to read before the next worker's turn.
 const TURN: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Since then the worker makes a snapshot.
+    /// Since this time the worker has been making a snapshot.
     Checkpointing(Instant),
-    /// Since then its snapshot starts the successor.
+    /// Since this time the worker's snapshot has been starting the successor.
     Replacing(Instant),
     Working,
     /// The worker was shut down, and the host has the reply.
@@ -55,7 +55,7 @@ impl WorkerLink {
 
     /// Sends the bytes of a packet; false if there is no room for them now.
     fn try_send(&self, bytes: &[u8]) -> Result<bool> {
-        // If the socket is closed, the exit status of worker or snapshot says why.
+        // If the socket is closed, the exit status of the worker or snapshot tells why.
         let sent = packet::send(&self.socket, bytes, false).or_else(unless_closed(true))?;
         self.doorbell.ring();
         Ok(sent)
@@ -108,8 +108,8 @@ impl Replacement {
         self.failure.is_some()
     }
 
-    /// Decides what follows a loss (see [`WorkerProxy::replace`]). Returns its cause if a spare takes
-    /// over; otherwise the worker is lost for good. `log_is_whole`: a replay is possible.
+    /// Decides what follows a loss (see [`WorkerProxy::replace`]). Returns the cause of the loss if a spare
+    /// takes over; otherwise the worker is lost for good. `log_is_whole`: a replay is possible.
     fn take_spare(&mut self, mut failure: Failure, crashed_in: Option<u64>, log_is_whole: bool) -> Option<String> {
         let crash = crashed_in.filter(|_| failure.kernel != 0).map(|seq| (seq, failure.kernel));
         let again = crash.is_some() && self.last_crash == crash;
@@ -137,14 +137,14 @@ pub(crate) struct WorkerProxy {
     stage: Stage,
     /// The host's heartbeat requests that the worker has not answered yet.
     heartbeats: Vec<u64>,
-    /// The message that shuts the worker down, once it was sent to the worker.
+    /// The message that shuts the worker down, once the rank has sent it.
     shutdown: Option<u64>,
     pub(super) checkpoints: Checkpoints,
     replacement: Replacement,
-    /// The worker does not know yet that its replay is over.
+    /// The worker has not been told yet that its replay is over.
     replays: bool,
-    /// What the worker has recorded for the trace. The host gets it with the answer to its request, which follows: a
-    /// successor that answers in this worker's place has recorded the same.
+    /// The worker's trace records. The host gets them together with the answer to its request, which follows: a
+    /// successor that answers in this worker's place has made the same records.
     records: Option<Vec<u8>>,
 }
 
@@ -167,7 +167,7 @@ impl WorkerProxy {
         }
     }
 
-    /// Sends the worker [`Packet::Begin`], and asks it for its first snapshot.
+    /// Sends the worker [`Packet::Begin`], and requests its first snapshot.
     pub(crate) fn begin(&mut self, packet: &Packet<'_>) -> Result<()> {
         /// Has the same address in both processes.
         static PROBE: u8 = 0;
@@ -203,7 +203,7 @@ impl WorkerProxy {
         self.heartbeats.drain(..).try_for_each(|seq| self.uplink.reply_done(seq))
     }
 
-    /// True if messages wait for room in the socket or for a checkpoint: no doorbell announces that.
+    /// True if messages wait for room in the socket or for a checkpoint: no doorbell announces these.
     pub(crate) fn waits(&self) -> bool {
         !self.link.unsent.is_empty() || self.checkpoints.is_holding()
     }
@@ -251,7 +251,7 @@ impl WorkerProxy {
             if generation == self.link.generation {
                 self.execute(packet)?;
             } else if let Packet::Awake { pid: pid @ 1.. } | Packet::SnapshotTaken { pid: pid @ 1.. } = packet {
-                // This process is of an earlier generation, and superseded.
+                // This process is of an earlier generation, and obsolete.
                 process::kill(pid as i32);
             }
         }
@@ -281,14 +281,14 @@ impl WorkerProxy {
             Reply::Failed { seq, failure } if failure.lost && !self.replacement.is_over() => {
                 return self.replace(failure, Some(seq).filter(|&seq| seq > 0));
             }
-            // It crashed while idle.
+            // The worker crashed while idle.
             Reply::Failed { seq: 0, .. } => return Ok(()),
             Reply::Failed { seq, .. } => seq,
             Reply::Records(_) => {
                 self.records = Some(bytes.to_vec());
                 return Ok(());
             }
-            // No worker has the program's addresses free.
+            // Workers do not keep the program's addresses free.
             Reply::Fetch { .. }
             | Reply::Changed { .. }
             | Reply::ChangedThere { .. }
@@ -311,7 +311,7 @@ impl WorkerProxy {
             self.heartbeats.remove(request);
             return self.uplink.reply(bytes);
         }
-        // The worker executes one control message after the other, so that this answers the request for the records.
+        // The worker executes control messages in order, so this answers the request for the records.
         let records = self.records.take_if(|_| log.messages.is_control(seq));
         match log.answer(seq, bytes) {
             Answer::New => {
@@ -357,7 +357,7 @@ impl WorkerProxy {
         }
     }
 
-    /// The transfer of a piece is over.
+    /// Handles the end of a piece's transfer.
     pub(crate) fn finish(&mut self, piece: Piece, result: Result<()>) -> Result<()> {
         let log = &mut self.checkpoints.log;
         let Transfer { id, route, len, .. } = piece.transfer;
@@ -380,7 +380,7 @@ impl WorkerProxy {
     fn on_copied(&mut self, id: u64, len: u64, result: io::Result<()>) -> Result<()> {
         let why = match result {
             Ok(()) => return self.link.send(&Packet::Done { id, len }),
-            // The worker has exited. Its exit status will say why.
+            // The worker has exited. Its exit status will tell why.
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
             Err(e) => e,
         };
@@ -397,7 +397,7 @@ impl WorkerProxy {
         self.link.send(&Packet::TakeSnapshot)
     }
 
-    /// A replay had another result. Another one might too, so that the worker is lost for good.
+    /// Handles a replay with a different result. A further replay might differ too, so the worker is lost for good.
     fn on_difference(&mut self) -> Result<()> {
         let text = "its kernels do not give the same result each time (they may depend on the order of threads, on \
                     time, or on what is outside of the device), so that what was lost can't be done again; a smaller \
@@ -406,8 +406,8 @@ impl WorkerProxy {
         self.replace(Failure { lost: true, text: text.into(), ..Failure::default() }, None)
     }
 
-    /// Replaces a lost worker by one that its snapshot starts. The successor replays the messages since
-    /// the snapshot, or fails all of them if no spare is left. `crashed_in` is the message in which the
+    /// Replaces a lost worker by a successor that its snapshot starts. The successor replays the messages
+    /// since the snapshot, or fails all of them if no spare is left. `crashed_in` is the message in which the
     /// worker crashed.
     fn replace(&mut self, failure: Failure, crashed_in: Option<u64>) -> Result<()> {
         self.process.kill();
@@ -435,7 +435,7 @@ impl WorkerProxy {
         if self.checkpoints.wake(self.link.generation) { Ok(()) } else { Err(lost(&self.name, "so is its spare")) }
     }
 
-    /// The snapshot has started a worker, or failed to (0).
+    /// Handles the snapshot's report that it has started a worker, or failed to (0).
     fn on_awake(&mut self, pid: u32) -> Result<()> {
         if pid == 0 {
             return Err(lost(&self.name, "its spare can't take over: there is no memory for another process"));
@@ -461,10 +461,10 @@ impl WorkerProxy {
         Ok(())
     }
 
-    /// True if this worker's process has the process id of a child that has exited.
+    /// True if `pid`, a child that has exited, is this worker's process.
     pub(crate) fn is_process(&mut self, pid: i32, buffer: &mut [u8]) -> Result<bool> {
         if matches!(self.stage, Stage::Replacing(_)) {
-            // It may be the successor, whose process id is still in the socket.
+            // The child may be the successor, whose process id is still in the socket.
             while self.listen(buffer)? {}
         }
         Ok(self.process.pid == pid)
@@ -474,7 +474,7 @@ impl WorkerProxy {
     pub(crate) fn on_exit(&mut self, status: i32, kills: &mut Kills, buffer: &mut [u8]) -> Result<()> {
         self.process.pid = 0;
         let generation = self.link.generation;
-        // What it sent before it exited.
+        // Read what the worker sent before it exited.
         while self.listen(buffer)? {}
         if self.is_ended() || self.link.generation != generation {
             return Ok(());
@@ -486,7 +486,7 @@ impl WorkerProxy {
         let text = format!("its process {}", cause(status, kills));
         *kills = Kills::so_far();
         let failure = Failure { lost: true, kernel: self.process.board.only_kernel(), text, ..Failure::default() };
-        // A kill from outside says nothing about the message that it interrupts.
+        // A kill from outside does not blame the message that it interrupts.
         let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
         let crashed_in = self.checkpoints.log.messages.oldest_open().filter(|_| !killed);
         self.replace(failure, crashed_in)

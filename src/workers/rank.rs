@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! A rank whose devices are separate processes (workers): it uses MPI for them, and outlives them.
 //!
-//! It forwards messages and replies unchanged. Bulk data passes through the rank's memory; system calls copy it
+//! The rank forwards messages and replies unchanged. Bulk data passes through the rank's memory; system calls copy it
 //! from and to the worker's. When a worker is lost, its last snapshot, made at the start or later, takes its place.
-//! If spares are left, the rank replays what the worker has received since, and the program notices only the delay.
+//! If spares are left, the rank replays the messages since the snapshot, and the program notices only the delay.
 //! Otherwise the rank reports to the host that each message has failed.
 
 use super::packet::{PACKET_MAX, Packet};
@@ -47,14 +47,14 @@ pub(crate) struct WorkerRank {
     policy: BackoffPolicy,
     name: String,
     workers: Vec<WorkerProxy>,
-    /// For one packet.
+    /// A buffer for one packet.
     buffer: Vec<u8>,
     /// The OOM killer's counts at the last loss.
     kills: Kills,
 }
 
 impl WorkerRank {
-    /// Messages call the rank `name`. Its workers cut bulk data into pieces of `fragment` bytes.
+    /// `name` names the rank in messages. Its workers cut bulk data into pieces of `fragment` bytes.
     pub(crate) fn new(
         link: Link<Piece>,
         (host, host_process): (usize, Option<process::Handle>),
@@ -101,8 +101,8 @@ impl WorkerRank {
         }
     }
 
-    /// The same for a test, whose workers are threads of this process and leave no snapshots. `wait` returns when
-    /// they have ended.
+    /// [`WorkerRank::run`] for a test, whose workers are threads of this process and leave no snapshots. `wait` returns
+    /// when they have ended.
     #[cfg(test)]
     pub(crate) fn simulate(mut self, wait: impl FnOnce()) {
         self.workers.iter_mut().for_each(|worker| worker.checkpoints.pretend());
@@ -111,7 +111,7 @@ impl WorkerRank {
                 wait();
                 self.link.finish();
             }
-            // Workers that find their rank gone would end this process.
+            // Keep the sockets open: workers that find their rank gone would end this process.
             Err(_) => std::mem::forget(self),
         }
     }
@@ -122,11 +122,11 @@ impl WorkerRank {
         let (mut checked, mut ended) = (Instant::now(), None);
         loop {
             if self.step()? {
-                // A new one: the doorbell becomes usable once all workers can ring it.
+                // Create a new backoff: the doorbell becomes usable once all workers can ring it.
                 backoff = link.backoff(self.policy);
                 ended = None;
             } else if self.workers.iter().all(WorkerProxy::is_ended) && link.is_flushed() {
-                // Until a worker exits it may forward an image.
+                // A worker may forward an image until it exits.
                 let since = ended.get_or_insert_with(Instant::now);
                 if self.workers.iter_mut().all(WorkerProxy::has_exited) || since.elapsed() > EXIT_PATIENCE {
                     return Ok(());
@@ -143,7 +143,7 @@ impl WorkerRank {
         }
     }
 
-    /// Forwards what there is; true if there was anything.
+    /// Forwards all that has arrived; true if there was anything.
     fn step(&mut self) -> Result<bool> {
         let mut moved = false;
         loop {
@@ -165,7 +165,7 @@ impl WorkerRank {
         Ok(moved)
     }
 
-    /// Hands a message of the host to its worker.
+    /// Passes a message from the host to its worker.
     fn arrived(&mut self, from: usize, mut message: Vec<u8>) -> Result<()> {
         let index = if self.workers.len() > 1 { message.pop().map_or(usize::MAX, usize::from) } else { 0 };
         let Some(worker) = self.workers.get_mut(index).filter(|_| from == self.host) else {

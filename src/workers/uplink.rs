@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a rank does over MPI for one worker: sends the worker's replies to the host, and moves bulk data between
-//! its own memory and other ranks.
+//! A rank's use of MPI for one worker: sends the worker's replies to the host, and moves bulk data between the rank's
+//! own memory and other ranks.
 
 use super::packet::{Route, Transfer};
 use crate::base::Result;
@@ -26,7 +26,7 @@ impl Piece {
     pub(crate) fn received(self, result: Result<()>) -> Vec<u8> {
         let mut bytes = self.bytes;
         if result.is_ok() {
-            // SAFETY: the transfer has written all the bytes that `Uplink::receive` made room for.
+            // SAFETY: the transfer wrote all the bytes for which `Uplink::receive` made room.
             unsafe { bytes.set_len(self.transfer.len as usize) };
         }
         bytes

@@ -4,7 +4,7 @@
 //!
 //! A worker can leave a snapshot: a process made by `fork`, which has the worker's images at their
 //! addresses, its arena and the kernels' heap. The snapshot sleeps. Each time the rank wakes it, it
-//! forks a new worker. No process sees what another one changes later.
+//! forks a new worker. No process sees later changes of another.
 
 pub(crate) use super::packet::receive;
 use super::packet::{PACKET_MAX, Packet, Transfer, send};
@@ -36,10 +36,10 @@ pub(crate) struct Worker {
     rank: Option<Doorbell>,
     generation: AtomicU32,
     snapshot_wanted: AtomicBool,
-    /// It repeats what a lost worker had done.
+    /// The worker replays a lost worker's messages.
     replays: AtomicBool,
-    /// Snapshots that this process has not waited for. The rank kills all but the last. Only the
-    /// thread that forks takes this lock: a snapshot, which has no other thread, finds it free.
+    /// Snapshots that this process has not reaped. The rank kills all but the last. Only the thread that
+    /// forks takes this lock: a snapshot, which has no other thread, finds it free.
     snapshots: Mutex<Vec<Pid>, { order::LEAF }>,
     /// Why every message fails.
     failure: OnceLock<Failure>,
@@ -47,7 +47,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(socket: OwnedFd, wake: PipeReader, rank: Option<Doorbell>) -> Arc<Worker> {
-        // What `ps` and `top` show.
+        // The name that `ps` and `top` show.
         let _ = set_name(c"omp-worker");
         Arc::new(Worker {
             socket,
@@ -71,11 +71,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Forks a worker that becomes a child of the rank, its subreaper, and reports it to the rank.
-    /// True in the worker, `None` if there is no memory for it.
+    /// Forks a worker that becomes a child of the rank, its subreaper, and reports it to the rank. Returns true in
+    /// the worker, and `None` if there is no memory for it.
     fn fork_orphan(&self) -> Option<bool> {
-        // SAFETY: this is the process's only thread, so that a child may do anything; the status
-        // outlives the call; the process in between owns nothing that exit handlers would clean up.
+        // SAFETY: this is the process's only thread, so a child may do anything; the status outlives the call; the
+        // process in between owns nothing that exit handlers would clean up.
         unsafe {
             let maker = libc::fork();
             if maker < 0 {
@@ -92,7 +92,7 @@ impl Worker {
                 let reported = worker > 0 && self.send(&Packet::Awake { pid: worker as u32 }).is_ok();
                 libc::_exit(i32::from(!reported))
             }
-            // The worker must die with the rank, its next parent, and not with the maker, which exits.
+            // The worker must die with the rank, its next parent, not with the maker, which exits.
             while libc::getppid() == maker {
                 libc::sched_yield();
             }
@@ -118,7 +118,7 @@ impl Checkpoint for Worker {
     fn taken(&self, pid: u32) -> Result<()> {
         self.snapshot_wanted.store(false, Ordering::Relaxed);
         let mut snapshots = self.snapshots.lock();
-        // The rank has still to kill the last one, whose process id must not be reused before.
+        // The rank must still kill the last one, whose process id must not be reused before.
         if let Some(last) = snapshots.pop() {
             snapshots.retain(|&pid| process::reap(pid.as_raw_pid(), false) == Ok(None));
             snapshots.push(last);
@@ -137,10 +137,10 @@ impl Checkpoint for Worker {
             (&self.wake).read_exact(&mut order).map_err(|_| Error::Closed)?;
             let order = u64::from_le_bytes(order);
             self.generation.store((order >> 32) as u32, Ordering::Relaxed);
-            // The rank does not know the snapshot of a worker that was lost before it could report it.
+            // If a worker was lost before it could report its snapshot, the rank does not know that snapshot.
             if order as u32 != std::process::id() {
                 self.send(&Packet::WrongSnapshot)?;
-                // SAFETY: exit handlers and the crash board are the workers'.
+                // SAFETY: `_exit` runs no exit handlers; these and the crash board are the workers'.
                 unsafe { libc::_exit(1) }
             }
             match self.fork_orphan() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The bulk data in a [`super::replay_log`]: the pieces that a worker has received, and hashes of
-//! the pieces that it has sent. A replay asks for the same pieces in the same order on each route.
+//! the pieces that it has sent. A replay requests the same pieces in the same order on each route.
 
 use super::messages::Effects;
 use crate::workers::packet::Route;
@@ -12,18 +12,18 @@ pub(crate) type Waiter = (u64, u64);
 /// What to do with a worker's request for a piece.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Asked<'a> {
-    /// Receive it; this is its index.
+    /// Receive the piece, which has this index.
     New(usize),
-    /// Nothing: it is under way, and its arrival completes the request.
+    /// Nothing: the piece is in flight, and its arrival completes the request.
     UnderWay,
-    /// Give the worker these bytes, which a lost worker has received.
+    /// Give the worker these bytes, which a lost worker received.
     Done(&'a [u8]),
 }
 
 enum Piece {
     /// The worker has sent a piece with this hash.
     Sent(u64),
-    /// A piece for the worker is under way; `None` if the worker that asked for it is lost.
+    /// A piece for the worker is in flight; `None` if the worker that requested it is lost.
     Coming(Option<Waiter>),
     /// The worker has received this piece.
     Received(Vec<u8>),
@@ -37,7 +37,7 @@ struct Pieces {
     all: Vec<Piece>,
     /// The index of the worker's next request.
     next: usize,
-    /// The messages of the pieces before this index are over.
+    /// The messages of all pieces before this index are over.
     over: usize,
 }
 
@@ -103,8 +103,8 @@ impl BulkLog {
         }
     }
 
-    /// Logs that the worker sends a piece with this hash. Returns the hash of the piece that a lost
-    /// worker has sent in its place; `None` if the piece must be sent.
+    /// Logs that the worker sends a piece with this hash. Returns the hash of the corresponding piece that a
+    /// lost worker sent; `None` if the piece must be sent.
     pub(super) fn send(&mut self, route: Route, hash: u64) -> Option<u64> {
         let pieces = self.routes.entry((Direction::FromWorker, route)).or_default();
         let index = pieces.next;
@@ -127,7 +127,7 @@ impl BulkLog {
         self.forwards.get(&route).copied()
     }
 
-    /// True if a lost worker's successor has still to ask for pieces again that this message sends.
+    /// True if a lost worker's successor must still repeat requests to send pieces of this message.
     pub(super) fn repeats_sends(&self, effects: &Effects) -> bool {
         let mut sends = effects.sends.iter().filter_map(|&route| self.routes.get(&(Direction::FromWorker, route)));
         sends.any(|pieces| pieces.next < pieces.end())
@@ -138,7 +138,7 @@ impl BulkLog {
         self.forwards.extend(routes.iter().map(|&route| (route, seq)));
     }
 
-    /// Lets other messages use the routes of one that is over.
+    /// Lets other messages use the routes of a message that is over.
     pub(super) fn end_message(&mut self, effects: &Effects, keeps: bool) {
         for route in &effects.sends {
             self.forwards.remove(route);
@@ -154,12 +154,12 @@ impl BulkLog {
         }
     }
 
-    /// True if no piece is under way or still to be forwarded.
+    /// True if no piece is in flight or still to be forwarded.
     pub(super) fn is_idle(&self) -> bool {
         self.forwards.is_empty() && self.under_way == 0
     }
 
-    /// Forgets all pieces. None may be under way.
+    /// Forgets all pieces. None may be in flight.
     pub(super) fn clear(&mut self) {
         self.routes.clear();
     }

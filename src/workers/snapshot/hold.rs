@@ -4,14 +4,14 @@
 //!
 //! A worker is checkpointed while it is idle. If its regions overlap, it is never idle by itself. The
 //! rank then holds new messages back, but only while it expects the worker to finish soon. If the
-//! worker does not, the rank forwards messages for a time that doubles with each failure. The log of
-//! that time is bounded: beyond the bound the worker can't be replaced. A worker that becomes quiescent
-//! by itself is checkpointed at any time.
+//! worker does not, the rank forwards messages for a time that doubles with each failure. The log is
+//! bounded during that time: beyond the bound the worker can't be replaced. A worker that becomes
+//! quiescent by itself is checkpointed at any time.
 
 use super::replay_log::ReplayLog;
 use std::time::{Duration, Instant};
 
-/// How long no message is held back after the first failure, and at most.
+/// How long no message is held back after the first failure, and after later ones at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 /// How much the log may grow after the first failure.
@@ -20,9 +20,9 @@ const MORE: u64 = 16 << 20;
 /// The attempts to make a worker quiescent since its last checkpoint.
 #[derive(Default)]
 pub(super) struct Hold {
-    /// Messages are held back since then.
+    /// Messages have been held back since this time.
     since: Option<Instant>,
-    /// No message is held back until then.
+    /// No message is held back until this time.
     free_until: Option<Instant>,
     pause: Option<Duration>,
     /// The log is given up when it exceeds this size.
@@ -35,9 +35,9 @@ pub(super) enum Verdict {
     /// Forward the next message.
     Pass,
     Wait,
-    /// The attempt has failed: forward everything, also in the near future.
+    /// The attempt has failed: forward everything, now and in the near future.
     GoOn,
-    /// The same, and give up the log, which is too long.
+    /// As `GoOn`, and give up the log, which is too long.
     GiveUp,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The messages in a [`super::replay_log`] and their answers: what each message does, whether it was
-//! sent to the worker and answered, and what must be sent and answered again.
+//! The messages in a [`super::replay_log`] and their answers: the effects of each message, whether it
+//! was sent to the worker and answered, and whether it must be sent and answered again.
 
 use crate::link::Peer;
 use crate::wire::command::{CONTROL, Command, Operations, parts};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 /// How long a message that runs a region may take while its worker counts as nearly quiescent. Other
 /// devices may wait for messages that are held back from the worker, and the worker for them.
 const SOON: Duration = Duration::from_millis(100);
-/// The same for a message that only moves data to or from the program or loads an image, and for
+/// How long a message may take that only moves data to or from the program or loads an image; also for
 /// every message after a load, which can't be replayed.
 const PATIENT: Duration = Duration::from_secs(5);
 
-/// Roughly what a message, a route and a piece cost besides their bytes.
+/// The approximate costs of a message, a route and a piece besides their bytes.
 const MESSAGE_COST: u64 = 200;
 const ROUTE_COST: u64 = 400;
 const PIECE_COST: u64 = 64;
@@ -23,7 +23,7 @@ const PIECE_COST: u64 = 64;
 /// The parameters of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Everything is kept for a replay, because the worker may be replaced.
+    /// Keep everything for a replay, because the worker may be replaced.
     pub(crate) keeps: bool,
     /// Bytes to keep before the worker is checkpointed.
     pub(crate) limit: u64,
@@ -33,16 +33,16 @@ pub(crate) struct Terms {
     pub(crate) fragment: u64,
 }
 
-/// What a message does.
+/// The effects of a message.
 #[derive(Default)]
 pub(super) struct Effects {
-    /// It concerns the whole device, such as its clock. A replay may answer it differently.
+    /// It concerns the whole device, such as the device's clock. A replay may answer it differently.
     pub(super) is_control: bool,
     /// It loads or unloads an image. A replay might load at other addresses.
     pub(super) loads: bool,
     /// It may take as long as a region.
     runs: bool,
-    /// What it costs to keep the message.
+    /// The cost of keeping the message.
     pub(super) cost: u64,
     pub(super) receives: Vec<Route>,
     pub(super) sends: Vec<Route>,
@@ -102,7 +102,7 @@ pub(super) struct Entry {
     pub(super) effects: Effects,
     /// How many answers the host had when it sent the message.
     after: usize,
-    /// The number of the answer that the host has, and its hash.
+    /// The number and hash of the answer, once the host has it.
     pub(super) answer: Option<(usize, u64)>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Messages {
     pub(super) open: BTreeMap<u64, Instant>,
     /// Messages before this number were sent to the worker.
     pub(super) sent: u64,
-    /// Messages before this number were sent to a lost worker. Their bulk data is kept until they were
+    /// Messages before this number were sent to a lost worker. Their bulk data is kept until they are
     /// sent to its successor.
     to_replay: u64,
     /// How many answers the host has.
@@ -135,7 +135,7 @@ impl Messages {
         self.entries.insert(seq, Entry { message: message.into(), effects, after, answer: None });
     }
 
-    /// The next message for the worker, if the worker has given all answers on which it may depend.
+    /// The next message for the worker, if the worker has given all answers on which the message may depend.
     pub(crate) fn next(&self) -> Option<&[u8]> {
         let (_, entry) = self.entries.range(self.sent..).next()?;
         let comes_next = self.missing.first().is_none_or(|&number| number >= entry.after);
@@ -152,7 +152,7 @@ impl Messages {
         Some((seq, entry, seq >= self.to_replay))
     }
 
-    /// Records that the host gets an answer, and its hash. `keeps`: a replay must repeat the answer.
+    /// Records that the host gets an answer with this hash. `keeps`: a replay must repeat the answer.
     pub(super) fn commit(&mut self, seq: u64, hash: u64, keeps: bool) {
         if let Some(entry) = self.entries.get_mut(&seq) {
             entry.answer = Some((self.answers, hash));
@@ -165,19 +165,19 @@ impl Messages {
         self.entries.get(&seq).is_some_and(|entry| entry.effects.is_control)
     }
 
-    /// The oldest message that was sent to the worker and is unanswered.
+    /// The oldest unanswered message that was sent to the worker.
     pub(crate) fn oldest_open(&self) -> Option<u64> {
         self.open.keys().next().copied()
     }
 
-    /// True during a replay: until all that a lost worker had received was sent again, and all answers
-    /// that the host has were given again.
+    /// True during a replay: until all messages that a lost worker received are sent again, and all answers
+    /// that the host has are given again.
     pub(crate) fn are_replayed(&self) -> bool {
         !self.missing.is_empty() || self.sent < self.to_replay
     }
 
-    /// True if the worker, to which nothing was sent since then, is expected to answer all messages
-    /// soon, judging by their age. `patient` is true after a load.
+    /// True if the worker is expected to answer all messages soon, judging by their age. Nothing was sent to
+    /// it since `since`. `patient` is true after a load.
     pub(super) fn are_nearly_answered(&self, since: Instant, now: Instant, patient: bool) -> bool {
         let within = |since, patience| now.saturating_duration_since(since) <= patience;
         let patience = |runs: bool| if runs && !patient { SOON } else { PATIENT };
@@ -186,7 +186,7 @@ impl Messages {
             && self.open.iter().all(|(seq, &since)| within(since, patience(runs(seq))))
     }
 
-    /// Forgets the messages that were sent: the worker was checkpointed.
+    /// Forgets the messages that were sent, because the worker was checkpointed.
     pub(super) fn forget_sent(&mut self) {
         self.entries = self.entries.split_off(&self.sent);
         self.to_replay = 0;
@@ -202,7 +202,7 @@ impl Messages {
         self.forget_answers();
     }
 
-    /// Numbers the answers of the messages that are left anew. Only messages that were never sent depend on them.
+    /// Renumbers the answers of the remaining messages. Only messages that were never sent depend on them.
     fn forget_answers(&mut self) {
         self.missing.clear();
         self.answers = 0;
@@ -216,17 +216,17 @@ impl Messages {
         }
     }
 
-    /// True if the host has the answer of this message, and a lost worker's successor has not given it yet.
+    /// True if the host has the answer to this message, and a lost worker's successor has not given it yet.
     pub(super) fn is_missing(&self, entry: &Entry) -> bool {
         entry.answer.is_some_and(|(number, _)| self.missing.contains(&number))
     }
 
-    /// The number after that of the last message before this number.
+    /// One more than the number of the last message before `seq`; 0 if there is none.
     fn end_before(&self, seq: u64) -> u64 {
         self.entries.range(..seq).next_back().map_or(0, |(seq, _)| seq + 1)
     }
 
-    /// Prepares to send a successor what was sent to the lost worker. Returns how many messages that is.
+    /// Prepares to send a successor the messages that were sent to the lost worker. Returns their number.
     pub(super) fn restart(&mut self) -> usize {
         self.to_replay = self.to_replay.max(self.end_before(self.sent));
         self.sent = 0;

@@ -46,7 +46,7 @@ impl Snapshot {
         };
     }
 
-    /// Waits until it has ended, which was killed. The worker was reaped.
+    /// Waits for the end of this snapshot, which was killed. The worker must have been reaped.
     fn wait_for_end(&self) {
         match &self.handle {
             Some(handle) => process::wait_for_end(handle),
@@ -66,7 +66,7 @@ pub(crate) struct Checkpoints {
     hold: Hold,
     /// Replies that wait for a checkpoint ([`Answer::Postpone`]), with the numbers of their messages.
     pub(super) postponed: Vec<(u64, Vec<u8>)>,
-    /// The next checkpoint waits until then, for lack of memory.
+    /// The next checkpoint waits until this time, for lack of memory.
     not_before: Option<Instant>,
     /// The user was warned that the worker can't always be replaced.
     warned: bool,
@@ -93,7 +93,7 @@ impl Checkpoints {
             && self.not_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// Records the snapshot that the worker called `name` has left, or failed to leave (0).
+    /// Records the snapshot that the worker called `name` made, or failed to make (0).
     pub(crate) fn taken(&mut self, pid: u32, name: &str, uplink: &Uplink) -> Result<()> {
         let Some(pid) = Pid::from_raw(pid as i32) else {
             log::warning(format_args!("{name} can't be copied: there is no memory for another process"));
@@ -108,12 +108,12 @@ impl Checkpoints {
         self.postponed.drain(..).try_for_each(|(_, reply)| uplink.reply(&reply))
     }
 
-    /// Takes a process for the snapshot, and kills the earlier one.
+    /// Makes a process the snapshot, and kills the earlier one.
     fn replace(&mut self, pid: Pid) {
         let handle = process::handle(pid.as_raw_pid());
         if let Some(old) = self.snapshot.replace(Snapshot { pid, handle }) {
             old.kill();
-            // Without a handle it is not known, but the last one but one has had the time of a checkpoint.
+            // Without a handle, assume that all earlier ones have ended: they have had the time of a checkpoint.
             self.killed.retain(|killed| killed.handle.is_some() && !process::has_ended(killed.handle.as_ref()));
             self.killed.push(old);
         }
@@ -158,8 +158,8 @@ impl Checkpoints {
         self.hold.is_held()
     }
 
-    /// Prepares the log for the successor of a lost worker, to which all messages are sent again, or
-    /// (`!replays`) only those that must fail. Returns how many these are.
+    /// Prepares the log for the successor of a lost worker, which gets all messages again or, unless it
+    /// `replays`, only those that must fail. Returns the number of these messages.
     pub(crate) fn restart(&mut self, replays: bool) -> usize {
         self.hold = Hold::default();
         self.postponed.clear();
@@ -172,13 +172,13 @@ impl Checkpoints {
     /// Orders the snapshot to start a worker of this generation; false if there is no snapshot.
     pub(crate) fn wake(&mut self, generation: u32) -> bool {
         let Some(Snapshot { pid, .. }) = self.snapshot else { return false };
-        // They read from the same pipe, and one that has not noticed yet that it was killed would take the order.
+        // Killed snapshots read from the same pipe: one that has not ended yet could take the order.
         self.killed.drain(..).for_each(|killed| killed.wait_for_end());
         self.wake.write_all(&wake_order(pid.as_raw_pid(), generation)).is_ok()
     }
 
-    /// True if the snapshot was killed since the last call; it never exits by itself. The worker makes
-    /// another one when it is next quiescent.
+    /// True if the snapshot was killed since the last call; it never exits by itself. The worker makes another
+    /// snapshot when it is next quiescent.
     pub(crate) fn snapshot_was_killed(&mut self) -> bool {
         let handle = self.snapshot.as_ref().and_then(|snapshot| snapshot.handle.as_ref());
         process::has_ended(handle) && self.snapshot.take().is_some()

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The log that a rank keeps of one of its workers: without spares the unanswered messages; with
-//! spares everything since the last checkpoint, enough to bring the snapshot to the worker's state.
+//! The log that a rank keeps of one of its workers: without spares, the unanswered messages; with
+//! spares, everything since the last checkpoint, enough to bring the snapshot to the worker's state.
 //! No I/O here.
 //!
 //! A replay sends the successor the same messages in the same order. It sends no message before the
-//! successor has given all answers that the host had when it sent that message: the host may have
-//! sent it because of them, and reuses memory. The successor asks for the same pieces of bulk data,
-//! in the same order on each route. It receives the same pieces again; what was sent is not sent
-//! again. Its answers must be the same: otherwise the program would continue with a state that does
-//! not match the answers that it has.
+//! successor has given all answers that the host had when it sent that message: the host may have sent
+//! the message because of these answers, and reuses memory. The successor requests the same pieces of
+//! bulk data, in the same order on each route. It receives the same pieces again; pieces that were sent
+//! are not sent again. Its answers must be the same: otherwise the program would continue with a state
+//! that does not match the answers that it has.
 //!
-//! If nothing is kept for a replay, a message leaves the log when it is over, in any order. The
-//! others stay: the successor answers each of them with a failure, and does the rest of their
-//! transfers, for which the other side waits. The host may have the answer of such a message already,
-//! if an image is still forwarded: it leaves the log when the successor has answered it, too.
+//! If nothing is kept for a replay, a message leaves the log when it is over, in any order. The others
+//! stay: the successor answers each of them with a failure, and does the rest of their transfers, for
+//! which the other side waits. While a message forwards an image, the host may already have its answer:
+//! the message leaves the log when the successor has answered it, too.
 //!
 //! Invariants:
 //! - A message is over when it is answered and has forwarded its image, if any. No two messages that
@@ -28,7 +28,7 @@ use crate::workers::packet::Route;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The output on a stream: bytes that the host has, and how many of these a replay still repeats.
+/// The output on a stream: the number of bytes that the host has, and how many of these a replay must still repeat.
 #[derive(Clone, Copy, Default)]
 struct Printed {
     bytes: u64,
@@ -40,12 +40,12 @@ struct Printed {
 pub(crate) enum Answer {
     /// Forward it.
     New,
-    /// Forward it after the next checkpoint, because a replay could give another one; or earlier,
+    /// Forward it after the next checkpoint, because a replay could give a different answer; or earlier,
     /// after [`ReplayLog::commit`].
     Postpone,
     /// Ignore it: the host has it.
     Known,
-    /// The host has another one.
+    /// The host has a different answer.
     Differs,
     /// It answers no message.
     Unknown,
@@ -54,11 +54,11 @@ pub(crate) enum Answer {
 /// The messages to and from a worker since its last checkpoint.
 pub(crate) struct ReplayLog {
     pub(super) terms: Terms,
-    /// Everything is kept for a replay now.
+    /// Everything is now kept for a replay.
     pub(crate) keeps: bool,
-    /// What it costs to keep the messages that were sent.
+    /// The cost of keeping the messages that were sent.
     pub(super) bytes: u64,
-    /// An image was loaded or unloaded, which a replay might do at other addresses.
+    /// An image was loaded or unloaded; a replay might load it at other addresses.
     pub(super) loads: bool,
     pub(crate) messages: Messages,
     pub(crate) bulk: BulkLog,
@@ -121,7 +121,7 @@ impl ReplayLog {
         }
     }
 
-    /// Records that the host gets the answer to message `seq`, and its hash.
+    /// Records that the host gets the answer to message `seq`, which has this hash.
     pub(crate) fn commit(&mut self, seq: u64, hash: u64) {
         self.messages.commit(seq, hash, self.keeps);
         self.end_if_over(seq);
@@ -160,7 +160,7 @@ impl ReplayLog {
     pub(crate) fn send(&mut self, route: Route, hash: u64) -> Option<u64> {
         let before = self.bulk.send(route, hash)?;
         if let Some(seq) = self.bulk.forwarder(route) {
-            // This may be the last piece of a message that is answered.
+            // This may be the last piece of an answered message.
             self.end_if_over(seq);
         }
         Some(before)
@@ -186,15 +186,14 @@ impl ReplayLog {
         self.terms.keeps && !self.keeps
     }
 
-    /// True if the worker should be checkpointed before it gets another message. A replay allows no
-    /// checkpoint.
+    /// True if the worker should be checkpointed before it gets another message; never during a replay.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.terms.keeps
             && !self.messages.are_replayed()
             && (self.gave_up() || self.loads || self.bytes > self.terms.limit)
     }
 
-    /// Forgets everything that a checkpoint of the quiescent worker has made obsolete.
+    /// Forgets everything that a checkpoint of the quiescent worker made obsolete.
     pub(crate) fn checkpointed(&mut self) {
         self.messages.forget_sent();
         self.bulk.clear();
@@ -202,7 +201,7 @@ impl ReplayLog {
         self.printed = Default::default();
     }
 
-    /// Keeps nothing for a replay until the worker is checkpointed, only what it takes to report the
+    /// Keeps nothing for a replay until the worker is checkpointed, except what is needed to report the
     /// failure of each unanswered message to the host. Postponed answers must have been
     /// [committed](ReplayLog::commit).
     pub(crate) fn give_up(&mut self) {
@@ -211,7 +210,7 @@ impl ReplayLog {
         (self.keeps, self.bytes, self.loads) = (false, 0, false);
     }
 
-    /// The same for good.
+    /// [`ReplayLog::give_up`] for good.
     pub(crate) fn give_up_for_good(&mut self) {
         self.terms.keeps = false;
         // No output is repeated.
