@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Functions of the C library that regions may call with memory of the program, see [`omptarget_mpi::device_main::backend::cpu::calls`].
+//! Functions of the C library that regions may call with memory of the program, see
+//! [`omptarget_mpi::device_main::backend::cpu::calls`].
 //!
-//! The system can't read and write such memory until this process has fetched it; the C library's streams are others
-//! here than in the program; this process's malloc has not allocated the program's memory; and its libomp does not know
+//! The system can't read or write the program's memory until this process has fetched it; the C library's streams
+//! differ from the program's; this process's malloc did not allocate the program's memory; and its libomp does not know
 //! the program's locks.
 
 use omptarget_mpi::device_main::backend::cpu::calls::{
@@ -24,7 +25,7 @@ macro_rules! name {
     };
 }
 
-/// Defines functions that prepare their arguments and call the system's functions of their names.
+/// Defines functions that prepare their arguments and call the system's functions of the same names.
 macro_rules! replace {
     ($( fn $name:ident($($arg:ident: $Type:ty),* $(,)?) $(-> $Result:ty)? { $($prepare:tt)* } )+) => {
         $(
@@ -48,7 +49,7 @@ macro_rules! replace {
 
             $( pub static $name: AtomicUsize = AtomicUsize::new(0); )+
 
-            /// Finds those of libraries that are loaded already: not libomp's.
+            /// Finds the functions of libraries that are already loaded, which libomp is not.
             pub fn find() {
                 $( find_next(&$name, name!($name)); )+
             }
@@ -92,7 +93,7 @@ replace! {
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize { fetch_message(message); }
     fn recvmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize { fetch_message(message); }
 
-    // The system's function takes fewer arguments for most calls; it gets what the caller's registers have.
+    // Most calls have fewer arguments; the others are whatever the caller's registers hold.
     fn syscall(
         number: c_long, first: usize, second: usize, third: usize, fourth: usize, fifth: usize, sixth: usize,
     ) -> c_long {
@@ -343,7 +344,7 @@ replace! {
     fn omp_test_nest_lock_(lock: *mut c_void) -> c_int { refuse(lock, "omp_test_nest_lock", LOCKED); }
 }
 
-/// Defines `stat` and the like by their system call: up to glibc 2.32 no library has them.
+/// Defines `stat` and its relatives by their system call: up to glibc 2.32 no library has them.
 macro_rules! replace_stat {
     ($( fn $name:ident($($arg:ident: $Type:ty),*) { $folder:expr, $path:expr, $to:expr, $flags:expr } )+) => {
         $(
@@ -374,8 +375,8 @@ replace_stat! {
     fn fstatat64(folder: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) { folder, path, to, flags }
 }
 
-/// Fetches what a system call reads and writes: that of calls that transfer data, and of those that have no function of
-/// their own in older C libraries.
+/// Fetches the memory that a system call reads and writes, for calls that transfer data, and for those without a
+/// function in older C libraries.
 ///
 /// # Safety
 /// The arguments are valid for the call.
@@ -411,7 +412,7 @@ unsafe fn fetch_for(number: c_long, arguments: [usize; 6]) {
 
 unsafe fn fetch_text(text: *const c_char) {
     if is_of_program(text.cast()) {
-        // Or the compiler drops the call, which fetches the text.
+        // The call fetches the text; without `black_box` the compiler would drop it.
         // SAFETY: the caller's promise.
         std::hint::black_box(unsafe { libc::strlen(text) });
     }
@@ -438,7 +439,7 @@ unsafe fn fetch_sized(at: *mut c_void, len: *const u32) {
     unsafe { fetch(at, len.as_ref().map_or(0, |len| *len as usize)) };
 }
 
-/// Fetches what a message consists of.
+/// Fetches the parts of a message.
 unsafe fn fetch_message(message: *const libc::msghdr) {
     // SAFETY: the caller's promise; reading the message fetches it.
     unsafe {
@@ -449,7 +450,7 @@ unsafe fn fetch_message(message: *const libc::msghdr) {
     }
 }
 
-/// Ends the kernel if the buffer that a pointer leads to is the program's.
+/// Ends the kernel if the buffer at a pointer is the program's.
 unsafe fn refuse_at(buffer: *const *mut c_char, function: &'static str) {
     // SAFETY: the caller's promise.
     if let Some(buffer) = unsafe { buffer.as_ref() } {
@@ -472,7 +473,7 @@ unsafe fn fetch_parts(list: *const libc::iovec, n: c_int) {
     unsafe { parts(list, n) }.iter().for_each(|part| unsafe { fetch(part.iov_base, part.iov_len) });
 }
 
-// Functions with any number of arguments, of which the first is a stream: only that changes.
+// Variadic functions whose first argument is a stream: only that argument changes.
 global_asm!(
     ".macro replace_stream name, next",
     ".globl \\name",
@@ -510,8 +511,8 @@ static FSCANF: AtomicUsize = AtomicUsize::new(0);
 static ISOC99_FSCANF: AtomicUsize = AtomicUsize::new(0);
 static ISOC23_FSCANF: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds the system's functions before any library's constructor runs. Later a thread could hold the dynamic loader's lock
-/// for ever: in a constructor that crashes.
+/// Finds the system's functions before any library's constructor runs. Later, a thread could hold the dynamic loader's
+/// lock forever, in a constructor that crashes.
 pub fn find() {
     unsafe extern "C" {
         fn fprintf();

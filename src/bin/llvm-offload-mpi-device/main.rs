@@ -14,7 +14,7 @@ fn main() -> std::process::ExitCode {
 
 ctor::declarative::ctor! {
     /// Runs before any library's constructor.
-    // SAFETY: it needs nothing that constructors prepare, nor what the standard library prepares for `main`.
+    // SAFETY: it needs nothing that constructors prepare, or that the standard library prepares for `main`.
     #[ctor(unsafe, link_section = ".preinit_array")]
     fn prepare() {
         #[cfg(all(target_arch = "x86_64", not(sanitized)))]
@@ -23,10 +23,10 @@ ctor::declarative::ctor! {
     }
 }
 
-// The dynamic loader prefers these to the system's functions for all libraries of this process, also
-// for images. They are not in the library, because programs load that too.
+// The dynamic loader prefers these to the system's functions for all libraries of this process, including
+// images. They are not in this project's library, because programs load that too.
 
-/// See [`cpu::threads`]. A sanitizer has a function of its own.
+/// See [`cpu::threads`]. A sanitizer has its own function.
 #[cfg(not(sanitized))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
@@ -59,7 +59,7 @@ extern "C" fn omp_get_device_num() -> c_int {
     cpu::number::get()
 }
 
-/// The same for Fortran.
+/// [`omp_get_device_num`] for Fortran.
 #[unsafe(no_mangle)]
 extern "C" fn omp_get_device_num_() -> c_int {
     cpu::number::get()
@@ -71,7 +71,7 @@ extern "C" fn omp_is_initial_device() -> c_int {
     0
 }
 
-/// The same for Fortran.
+/// [`omp_is_initial_device`] for Fortran.
 #[unsafe(no_mangle)]
 extern "C" fn omp_is_initial_device_() -> c_int {
     0
