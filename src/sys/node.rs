@@ -213,8 +213,8 @@ pub(crate) fn undo_binding() {
     let mut above = processes::ancestors();
     let Some(launcher) = above.pop() else { return };
     let cores_of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).ok();
-    // If a script between them is bound differently, the user has bound this process. Skip a rank above a worker: it
-    // may have undone its own binding, and does not bind its workers.
+    // If a script in between has other cores, it has bound this process itself. Skip the rank above a worker: it may
+    // have undone its own binding, and does not bind its workers.
     let executable = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
     let own = executable("self");
     let mut scripts = above.into_iter().filter(|pid| executable(&pid.to_string()) != own);
