@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! `--check` and `--accelerators`: report to the launcher what this host has.
+//! `--check` and `--accelerators`: reports about this host, for the launcher.
 
 use super::backend::offload::{drivers, visible_devices};
 use super::images::library::find_library;
@@ -26,7 +26,7 @@ pub(super) fn run(version: &str, libraries: &[String]) {
     }
 }
 
-/// Prints how many accelerators this host has, and which of these names are this host's.
+/// Prints the number of this host's accelerators, and which of these names are this host's.
 pub(super) fn count_accelerators(names: &[String]) {
     let own = names.iter().filter(|name| hosts::is_here(name)).map(|name| format!(" {name}"));
     let shown = drivers::all().len();

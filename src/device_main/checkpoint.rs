@@ -10,30 +10,30 @@ use crate::base::Result;
 use crate::sys::process;
 use crate::wire::reply::Failure;
 
-/// What has a device process copied.
+/// Requests copies of a device process, and handles them.
 pub(crate) trait Checkpoint: Send + Sync {
     fn is_wanted(&self) -> bool;
 
-    /// If set, every message fails with it.
+    /// If set, every message fails for this reason.
     fn failure(&self) -> Option<&Failure>;
 
-    /// True in a process that replaces the original, while it repeats what the original had done.
+    /// True in a process that replaces the original, while it replays the original's messages.
     fn replays(&self) -> bool;
 
-    /// A copy with this process id was made; 0 means that none can be made.
+    /// Reports a copy with this process id; 0 means that no copy can be made.
     fn taken(&self, pid: u32) -> Result<()>;
 
     /// In a copy: sleeps. Returns in each process that replaces the original; fails if the copy is not needed.
     fn sleep(&self) -> Result<()>;
 }
 
-/// Leaves a sleeping copy of this process behind unless another thread is busy; the caller soon
-/// tries again. True in a process that a copy has made: it has only this thread.
+/// Leaves a sleeping copy of this process behind unless another thread is busy; the caller soon tries again.
+/// Returns true in a process that a copy has made, which has only this thread.
 #[cold]
 pub(super) fn take<B: Backend>(shared: &SharedState<B>, checkpoint: &dyn Checkpoint, me: &mut Me) -> bool {
     let SharedState { host, backend, output, pool, .. } = shared;
-    // The rank would reply to these transfers for this process only: the parts of an image that a
-    // device passes on belong to no message that the rank tracks.
+    // The rank would answer these transfers only for this process: the parts of an image that a device
+    // passes on belong to no message that the rank tracks.
     if host.link().has_bulk() || backend.fault().is_some() {
         return false;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The host, as its device sees it: the link to it, its liveness, and how the device exits, with the host or after
-//! an error.
+//! The host, as its device sees it: the link to the host, the host's liveness, and the device's exit, with the host or
+//! after an error.
 
 use super::crash::board::CrashBoard;
 use super::transfers::completion::Completion;
@@ -19,10 +19,11 @@ pub(crate) struct Host {
     /// The host's process, if it runs on this node and this process is not a worker.
     process: Option<process::Handle>,
     policy: BackoffPolicy,
-    /// `Changed` messages that were sent, and how many of them the host had merged when it sent its last message.
+    /// The number of `Changed` messages that were sent, and how many of them the host had merged when it sent its last
+    /// message.
     changes: AtomicU32,
     merged: AtomicU32,
-    /// Says which device this is.
+    /// Has the device's name for messages.
     board: &'static CrashBoard,
     /// The device's own standard error.
     stderr: File,
@@ -30,7 +31,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `policy` is how to wait for the host's messages; `quit` exits the device.
+    /// `policy` tells how to wait for the host's messages; `quit` exits the device.
     pub fn new(
         link: Link<Completion>,
         (rank, process): (usize, Option<process::Handle>),
@@ -79,12 +80,12 @@ impl Host {
         self.require(self.link.send(self.rank, message));
     }
 
-    /// A `Changed` message is about to be sent.
+    /// Counts a `Changed` message that is about to be sent.
     pub fn count_changes(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The host has sent a message, which says how many `Changed` messages it had merged.
+    /// Notes how many `Changed` messages the host had merged when it sent a message.
     #[inline]
     pub fn note_merged(&self, merged: u32) {
         self.merged.store(merged, Ordering::Relaxed);
@@ -101,8 +102,8 @@ impl Host {
         result.unwrap_or_else(|e| self.die(&e))
     }
 
-    /// Exits if the host is gone: on this node, if its process has ended; on another node, where the launcher
-    /// reports that, if the connection to the launcher is lost too.
+    /// Exits if the host is gone: on this node, if its process has ended; on another node, where the launcher reports
+    /// the end of the host, if the network is gone.
     pub fn check(&self) {
         if process::has_ended(self.process.as_ref()) {
             pmi::follow();
@@ -121,7 +122,7 @@ impl Host {
     /// Exits because of an error, which ends the job.
     pub fn die(&self, why: &Error) -> ! {
         if *why == Error::Closed {
-            // The link was closed under a kernel that nobody waits for: the device is about to exit.
+            // The link was closed while an unawaited kernel ran: the device is about to exit.
             park()
         }
         let line = format!("omptarget-mpi: error: {}: {why}\n", self.board.device());

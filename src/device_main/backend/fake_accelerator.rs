@@ -25,7 +25,7 @@ impl FakeAccelerator {
         FakeAccelerator { arena: OnceLock::new(), kernels: kernels.to_vec() }
     }
 
-    /// Where the contents of a range of the arena are.
+    /// The address of the contents of a range of the arena.
     fn place(&self, at: u64, len: u64) -> Result<*mut u8> {
         let (start, contents) = self.arena.get().ok_or_else(|| nowhere(at, len))?;
         let offset = at.checked_sub(*start).filter(|&offset| offset <= contents.len() as u64);
@@ -56,7 +56,7 @@ impl Backend for FakeAccelerator {
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         let place = self.place(to, bytes.len() as u64)?;
-        // SAFETY: the range is within the contents; what kernels do there meanwhile is up to the program.
+        // SAFETY: the range is within the contents; if kernels access it meanwhile, that is the program's race.
         unsafe { place.copy_from(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Backends: who owns the device's memory, loads images and runs kernels.
+//! Backends own the device's memory, load images and run kernels.
 //!
 //! - `cpu/`: the processor's own cores.
 //! - `fake_accelerator`: an accelerator for tests, made of functions and memory of this process.
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
-    /// The number of the message that it is a part of.
+    /// The number of the launch's message.
     pub message: u64,
     pub kernel: u64,
     pub args: &'a [u64],
@@ -49,7 +49,7 @@ pub(crate) struct Copies {
     pub reads: Vec<Copied>,
 }
 
-/// `bytes` of [`Copies`], and the device's address that they are copied to or from.
+/// `bytes` of [`Copies`], and the device address to or from which they are copied.
 #[derive(Clone, Debug)]
 pub(crate) struct Copied {
     pub bytes: Range<usize>,
@@ -65,7 +65,7 @@ impl Copies {
         Copies { bytes, writes: vec![whole], reads: Vec::new() }
     }
 
-    /// None yet, with this buffer.
+    /// No copies yet, with this buffer.
     pub fn within(bytes: Buffer) -> Copies {
         Copies { bytes, ..Copies::default() }
     }
@@ -78,7 +78,7 @@ impl Copies {
     }
 
     pub fn read(&mut self, from: u64, len: usize) {
-        /// Most writes that are searched: regions map few variables both ways.
+        /// The number of writes to search: regions map few variables both ways.
         const FEW: usize = 16;
         let mut writes = self.writes.iter_mut().take(FEW);
         let written = writes.find(|write| write.at == from && write.bytes.len() == len && !write.is_both);
@@ -94,11 +94,11 @@ impl Copies {
     }
 }
 
-/// The arena that the host's side wants of an accelerator.
+/// The arena that the host's side requests of an accelerator.
 pub(crate) struct Wish {
-    /// Bytes, if the accelerator does not say what is free.
+    /// Bytes of the arena, unless the accelerator tells how much is free.
     pub len: u64,
-    /// It must have that size.
+    /// The arena must have that size.
     pub exact: bool,
     /// Addresses that have another use in the job.
     pub taken: Vec<Range<u64>>,
@@ -113,7 +113,7 @@ pub(crate) struct Entry {
     pub flags: u32,
 }
 
-/// Something that a kernel waited for: the program's memory, or that its changes are sent to the program.
+/// A wait of a kernel: for the program's memory, or until its changes are sent to the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     pub kind: Kind,
@@ -124,19 +124,19 @@ pub(crate) struct Exchange {
 
 /// Owns memory and loads images. Several threads call it at once.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// What the crash board says while an image is loaded or unloaded.
+    /// The state on the crash board while an image is loaded or unloaded.
     const LOADS_AS: u64;
 
     /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it
-    /// says how many of its bytes are to be the arena's beginning, if that is possible: the host's side finds out.
-    /// Without success there is no arena.
+    /// tells how many of its bytes become the arena's beginning, if possible: the host's side finds out. After an error
+    /// there is no arena.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.
     unsafe fn start(&self, at: u64, len: u64, shared: (u64, SharedFile)) -> Result<()>;
 
     /// Moves pages of the arena to the shared file, from `offset` on; false if that is not possible. After an error
-    /// they may be lost.
+    /// the pages may be lost.
     ///
     /// # Safety
     /// Nothing uses these pages meanwhile.
@@ -144,23 +144,23 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Lets kernels use the program's memory, if this backend can do that.
+    /// Lets kernels use the program's memory, if this backend supports that.
     fn connect(&self, _upcalls: Arc<dyn Upcalls>) {}
 
-    /// From now on the device is traced.
+    /// Begins to trace the device.
     fn begin_trace(&self) {}
 
-    /// Takes the program's standard streams, by their addresses there, for this process's own.
+    /// Treats the program's standard streams, by their addresses there, as this process's own.
     fn use_streams(&self, _streams: [u64; 3]) {}
 
-    /// Takes the number that the device has in the program, for its regions.
+    /// Sets the device's number in the program, for its regions.
     fn use_number(&self, _number: u32) {}
 
     /// Returns unused memory of the arena to the system; it then reads as zeros.
     fn discard(&self, at: u64, len: u64);
 
     /// A pointer to the memory at an address, if MPI can access it in this process without faulting; unless it is an
-    /// accelerator's, the process itself can, too. Valid as long as the arena or the image exists.
+    /// accelerator's, the process itself can too. Valid as long as the arena or the image exists.
     fn direct(&self, at: u64, len: u64) -> Option<*mut u8>;
 
     /// Writes bytes to an address. An error may leave some of them written.
@@ -181,10 +181,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.write(to, &bytes)
     }
 
-    /// The images that it loads.
+    /// The target of the images that the backend loads.
     fn target(&self) -> Target;
 
-    /// Loads what images will need, given the host's list of libraries.
+    /// Loads the libraries that images will need, given the host's list.
     fn preload(&self, _libraries: &[u8]) {}
 
     /// Loads an image and returns its base, which the host adds to the addresses in its file.
@@ -197,7 +197,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     fn has_kernel(&self, address: u64) -> bool;
 
-    /// The first fault. After it nothing is executed any more.
+    /// The first fault. The device executes nothing after it.
     #[inline]
     fn fault(&self) -> Option<Fault> {
         monitor::fault()
@@ -210,26 +210,26 @@ pub(crate) const FIRST_COPY: Duration = Duration::from_secs(10);
 /// [`Link::copy`](crate::link::Link::copy), to the first of both spans.
 pub(crate) type CopyByMpi<'a> = &'a dyn Fn(Peer, Span, Span) -> Result<bool>;
 
-/// A backend whose memory the processor does not access, and that chooses addresses itself.
+/// A backend with memory that the processor does not access, which chooses addresses itself.
 pub(crate) trait Accelerator: Backend {
-    /// Allocates the arena where the accelerator wants it, and frees what an earlier call has allocated; finds out if
-    /// MPI itself copies from and to it, and has buffers pinned. `libraries` lists the host's libomptarget.
+    /// Allocates the arena at an address of the accelerator's choice, and frees the arena of an earlier call; finds out
+    /// whether MPI itself can copy from and to it, and pins buffers. `libraries` lists the host's libomptarget.
     fn obtain(&self, wish: &Wish, libraries: &[u8], copy: CopyByMpi<'_>, staging: &Staging) -> Result<Obtained>;
 
-    /// Keeps these addresses free in this process, which other devices of the job have.
+    /// Keeps these addresses free in this process, because other devices of the job use them.
     fn avoid(&self, taken: &mut dyn Iterator<Item = Range<u64>>);
 
     /// Announces an entry of an image that will be loaded.
     fn announce(&self, image: u32, entry: Entry);
 
-    /// The address of an announced entry of a loaded image; for a function it is what [`Launch::kernel`] is.
+    /// The address of an announced entry of a loaded image; for a function, the value for [`Launch::kernel`].
     fn address(&self, image: u32, name: &str) -> Result<u64>;
 
     /// Reads the bytes at an address to a buffer.
     fn read_to(&self, from: u64, to: &mut [u8]) -> Result<()>;
 
-    /// Runs a kernel with the copies around it, which cost less so than by themselves. May not return: a kernel can end
-    /// its thread.
+    /// Runs a kernel with the copies around it, which cost less this way than separately. May not return: a kernel can
+    /// end its thread.
     fn run(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()>;
 }
 

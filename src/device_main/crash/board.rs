@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The crash board: memory that a device process shares with its parent. After the process has
-//! exited, the parent reads there who it was, which kernels it ran, and their names.
+//! The crash board: memory that a device process shares with its parent. After the process has exited,
+//! the parent reads the device's number and rank there, and the running kernels and their names.
 
 use crate::base::limits::{NAMES, THREADS};
 use crate::base::{Error, Result, name};
@@ -25,18 +25,18 @@ pub(crate) const LAST_CODE: u64 = MPI_CODE;
 /// Bytes of the address and the length before each name.
 const HEAD: usize = 12;
 
-/// A word in a cache line of its own: a thread writes it at every launch.
+/// A word in its own cache line, because a thread writes it at every launch.
 #[repr(align(64))]
 struct Apart(AtomicU64);
 
-/// Who a device is and what it runs.
+/// A device's identity and its running kernels.
 #[repr(C)]
 pub(crate) struct CrashBoard {
     /// The address of each thread's running kernel, or 0.
     kernels: [Apart; THREADS],
-    /// The device exits by itself.
+    /// The device is exiting by itself.
     ending: AtomicBool,
-    /// A kernel crashed, which the device reports.
+    /// A kernel crashed, and the device reports that.
     faulted: AtomicBool,
     /// MPI accesses an accelerator's memory.
     is_direct: AtomicBool,
@@ -44,12 +44,12 @@ pub(crate) struct CrashBoard {
     number: AtomicU32,
     rank: AtomicU32,
     used: AtomicUsize,
-    /// Atomic: another process reads them, and the device may crash while it writes.
+    /// Atomic, because another process reads them, and the device may crash while it writes.
     names: [AtomicU8; NAMES],
 }
 
 impl CrashBoard {
-    /// An empty board, for children that are forked; it is never unmapped.
+    /// An empty board for forked children; it is never unmapped.
     pub fn new() -> Result<&'static CrashBoard> {
         CrashBoard::in_file().map(|(board, _)| board)
     }
@@ -61,7 +61,7 @@ impl CrashBoard {
         Ok((CrashBoard::of(&file)?, file))
     }
 
-    /// The board in such a file.
+    /// The board in a file from [`CrashBoard::in_file`].
     pub fn of(file: &File) -> Result<&'static CrashBoard> {
         if file.metadata()?.len() != size_of::<CrashBoard>() as u64 {
             return Err(Error::new("the memory shared with the supervisor has another size"));
@@ -84,7 +84,7 @@ impl CrashBoard {
         Some((number.checked_sub(1)?, rank.checked_sub(1)?))
     }
 
-    /// The device for messages, as far as it is known.
+    /// The device's name for messages, as far as known.
     pub fn device(&self) -> String {
         let host = node::host_name();
         match self.identity() {
@@ -93,30 +93,30 @@ impl CrashBoard {
         }
     }
 
-    /// The kernel that the thread of a slot runs, or what stands in place of one.
+    /// The kernel that the thread of a slot runs, or the number in place of one.
     #[inline]
     pub fn kernel(&self, slot: usize) -> &AtomicU64 {
         &self.kernels[slot].0
     }
 
-    /// From now on the device exits by itself.
+    /// Notes that the device is exiting by itself.
     pub fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// For another process that takes over: it runs no kernel, has no fault, and does not exit.
+    /// Resets the board for a process that takes over: it runs no kernel, has no fault, and is not exiting.
     pub fn start_anew(&self) {
         self.kernels.iter().for_each(|kernel| kernel.0.store(0, Ordering::Relaxed));
         self.ending.store(false, Ordering::Relaxed);
         self.faulted.store(false, Ordering::Relaxed);
     }
 
-    /// A kernel crashed, and the device reports that.
+    /// Notes that a kernel crashed, and that the device reports it.
     pub fn fault(&self) {
         self.faulted.store(true, Ordering::Relaxed);
     }
 
-    /// True if it is no news that the device has exited.
+    /// True if the device's exit needs no report.
     pub fn is_exit_known(&self) -> bool {
         self.is_ending() || self.faulted.load(Ordering::Relaxed)
     }
@@ -130,7 +130,7 @@ impl CrashBoard {
         self.kernels.iter().any(|k| k.0.load(Ordering::Acquire) == MPI_CODE)
     }
 
-    /// From now on MPI accesses an accelerator's memory, or no longer.
+    /// Notes whether MPI accesses an accelerator's memory.
     pub fn set_direct(&self, is_direct: bool) {
         self.is_direct.store(is_direct, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl CrashBoard {
         self.is_direct.load(Ordering::Relaxed)
     }
 
-    /// Adds the symbols of kernels. Overlapping calls garble names, but do no other harm.
+    /// Adds the symbols of kernels. Concurrent calls garble names, but do no other harm.
     pub fn add_names<'a>(&self, kernels: impl Iterator<Item = (u64, &'a str)>) {
         for (address, symbol) in kernels {
             let used = self.used.load(Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl CrashBoard {
         self.kernels.iter().map(|k| k.0.load(Ordering::Acquire)).filter(|&k| k > LAST_CODE)
     }
 
-    /// The users' names of the running kernels, without repetition. For use after the device has exited.
+    /// The names of the running kernels for the user, without repetition. For use after the device has exited.
     pub fn running(&self) -> Vec<String> {
         let names = self.names();
         let mut running: Vec<String> = Vec::new();

@@ -4,7 +4,7 @@
 use super::monitor;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Has this process killed when its parent exits, for whatever reason.
+/// Makes the system kill this process when its parent exits, for whatever reason.
 pub(crate) fn die_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }

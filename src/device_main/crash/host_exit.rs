@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Aborts of MPI because the host exits.
+//! Handles aborts of MPI that happen because the host exits.
 //!
 //! To receive large data, UCX copies from the host's memory (CMA), and calls `abort` if that fails. The host may exit
-//! during such a copy: a signal handler of the program has called `exit`, or something has killed the program. Then the
-//! device exits as it does whenever its host exits, without an error.
+//! during the copy: a signal handler of the program called `exit`, or something killed the program. Then the device
+//! exits as it does whenever its host exits, without an error.
 
 use crate::mpi::pmi;
 use crate::sys::process::Handle;
@@ -12,15 +12,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// How long the host may take, in milliseconds, from the loss of its memory to its end: the kernel frees the memory
-/// between the two.
+/// How long the host may take, in milliseconds, from the loss of its memory to its end: the kernel frees the memory in
+/// between.
 const PATIENCE: c_int = 10_000;
 
 /// This process.
 static DEVICE: AtomicI32 = AtomicI32::new(0);
 /// The host's process.
 static HOST: AtomicI32 = AtomicI32::new(0);
-/// Its pidfd.
+/// The host's pidfd.
 static HOST_FD: AtomicI32 = AtomicI32::new(-1);
 
 /// From now on, an abort of this process while `host` exits is no error. The handle must stay open.
@@ -28,7 +28,7 @@ pub(crate) fn expect(host: &Handle) {
     HOST.store(host.pid, Ordering::Relaxed);
     HOST_FD.store(host.as_fd().as_raw_fd(), Ordering::Relaxed);
     DEVICE.store(std::process::id() as i32, Ordering::Relaxed);
-    // SAFETY: the action is fully initialised, and the handler is async-signal-safe.
+    // SAFETY: the action is fully initialized, and the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_abort as *const () as usize;
@@ -44,7 +44,7 @@ pub(crate) fn await_end() -> bool {
     is_device && (has_ended(0) || (has_no_memory() && has_ended(PATIENCE)))
 }
 
-/// Waits for the host to end, for `patience` milliseconds at most; true if it has ended.
+/// Waits up to `patience` milliseconds for the host to end; true if it has ended.
 fn has_ended(patience: c_int) -> bool {
     let mut end = libc::pollfd { fd: HOST_FD.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
     loop {
@@ -56,7 +56,7 @@ fn has_ended(patience: c_int) -> bool {
     }
 }
 
-/// True once the host has given up its memory.
+/// True once the host's memory is gone.
 fn has_no_memory() -> bool {
     let mut byte = 0u8;
     let ours = libc::iovec { iov_base: ptr::from_mut(&mut byte).cast(), iov_len: 1 };

@@ -2,9 +2,9 @@
 //! Monitors kernels for crashes: the faulting thread stops where it is, and another thread of the device reports the
 //! fault to the host.
 //!
-//! The crash board says which kernel runs on which thread, in atomics that a signal handler may read. A handler only
+//! The crash board tells which kernel runs on which thread, in atomics that a signal handler may read. A handler only
 //! notes the fault and parks its thread forever; everything else happens on a healthy thread. The supervisor reports
-//! what no handler sees.
+//! crashes that no handler sees.
 
 use super::board::{COPY_CODE, CrashBoard, IMAGE_CODE, LAST_CODE, MPI_CODE, RUNTIME_CODE};
 use super::{host_exit, stack};
@@ -31,7 +31,7 @@ const SEGV_ACCERR: c_int = 2;
 /// `si_code` of a fault without an address (asm-generic/siginfo.h).
 const SI_KERNEL: c_int = 0x80;
 
-/// When the kernels of threads began, by slot, if kernels have a time limit.
+/// When each slot's kernel began, if kernels have a time limit.
 static BEGAN: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
 static BOARD: OnceLock<&'static CrashBoard> = OnceLock::new();
 /// The process whose kernels are on the board.
@@ -54,7 +54,7 @@ struct Record {
     /// The slot of the kernel's thread.
     slot: usize,
     kernel: u64,
-    /// A thread that a kernel has started faulted.
+    /// The faulting thread was started by a kernel.
     in_team: bool,
 }
 
@@ -62,9 +62,9 @@ enum Cause {
     Signal(Signal),
     /// A call of `exit` with this status.
     Exit(c_int),
-    /// A call of this function with memory of the program, and why that is not possible.
+    /// A call of this function with memory of the program, its address, and why that is not possible.
     Call(&'static str, u64, &'static str),
-    /// The kernel has exceeded this limit.
+    /// The kernel exceeded this time limit.
     Timeout(Duration),
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Fault {
     pub failure: &'static Failure,
     /// The slot of the faulting kernel's thread.
     pub slot: usize,
-    /// That thread was loading or unloading an image, and keeps the loader's locks.
+    /// That thread was loading or unloading an image, and still holds the loader's locks.
     pub keeps_loader: bool,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn use_slot(slot: usize) {
     stack::note_stack();
 }
 
-/// The slot whose kernel the calling thread belongs to, for threads that it starts.
+/// The slot of the calling thread's kernel, for threads that it starts.
 pub(crate) fn origin() -> usize {
     let mine = MINE.get();
     if mine < THREADS && kernel_of(mine) != 0 { mine } else { stack::origin() }
@@ -136,7 +136,7 @@ pub(crate) fn enter(slot: usize, kernel: u64, timed: bool) {
     }
 }
 
-/// The kernel itself begins.
+/// Starts the kernel's time.
 #[inline]
 pub(crate) fn begin_timer(slot: usize) {
     if let Some(began) = BEGAN.get(slot) {
@@ -144,7 +144,8 @@ pub(crate) fn begin_timer(slot: usize) {
     }
 }
 
-/// The kernel itself has ended, or waits: what is still done for it does not count. Threads of tests have no slot.
+/// Stops the kernel's time, because it has ended or waits: further work for it does not count. Threads of tests have no
+/// slot.
 #[inline]
 pub(crate) fn end_timer(slot: usize) {
     if let Some(began) = BEGAN.get(slot) {
@@ -159,7 +160,8 @@ pub(crate) fn leave(slot: usize) {
     }
 }
 
-/// Treats a kernel that has run for longer as a fault. Its thread runs on, as it can't be stopped from outside.
+/// Treats a kernel that has run for longer than `limit` as a fault. Its thread runs on, because it can't be stopped
+/// from outside.
 pub(crate) fn check_time(limit: Duration) {
     let (now, longest) = (clock::nanoseconds(), limit.as_nanos() as u64);
     let ran = |slot: usize| now.saturating_sub(BEGAN[slot].load(Ordering::Relaxed));
@@ -176,7 +178,7 @@ pub(crate) fn fault() -> Option<Fault> {
 
 fn report() -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
-    // SAFETY: `FAULTED` is set: the record is written and does not change any more.
+    // SAFETY: `FAULTED` is set: the record is written and no longer changes.
     let record = unsafe { (*FIRST.0.get()).as_ref()? };
     let keeps_loader = [IMAGE_CODE, RUNTIME_CODE].contains(&record.kernel);
     Some(Fault { failure: FAILURE.get_or_init(|| describe(record)), slot: record.slot, keeps_loader })
@@ -195,7 +197,7 @@ fn describe(record: &Record) -> Failure {
     Failure { lost: true, kernel, signal, address, text }
 }
 
-/// The fault in words, and the address if the host may know more about it.
+/// Describes the fault; also returns the address if the host may know more about it.
 fn words(record: &Record) -> (String, u64) {
     let signal = match &record.cause {
         Cause::Exit(status) => return (format!("it called exit, with status {status}"), 0),
@@ -226,7 +228,7 @@ fn words(record: &Record) -> (String, u64) {
     (format!("{name} {what}").trim_end().to_string(), 0)
 }
 
-/// An invalid memory reference and its target, as far as this process knows it.
+/// Describes an invalid memory reference and its target, as far as this process knows it.
 fn reference(signal: &Signal, in_team: bool) -> String {
     let Signal { code, address, overflowed, .. } = *signal;
     if overflowed > 0 {
@@ -261,7 +263,7 @@ fn reference(signal: &Signal, in_team: bool) -> String {
     format!("{kind} at address {address:#x}{place}")
 }
 
-/// The address unless this process knows what it is.
+/// The address, or 0 if this process itself knows what is there.
 fn address_for_host(&Signal { code, address, overflowed, .. }: &Signal) -> u64 {
     let known = overflowed > 0 || code == SI_KERNEL || address < NULL_PAGE || !unified::refusal().is_empty();
     if known || node::mapping(address).is_some() { 0 } else { address }
@@ -275,33 +277,33 @@ fn uncaught(exception: &CStr) -> String {
     }
 }
 
-/// The fault was reported: cancels the last resort.
+/// Notes that the fault was reported, and cancels the last resort.
 pub(crate) fn reported() {
     REPORTED.store(true, Ordering::SeqCst);
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(0) };
 }
 
-/// A thread waits for the program, which may take long: as long as it does, the last resort is not needed.
+/// Puts the last resort off while a thread waits for the program, which may take long.
 pub(crate) fn put_off_last_resort() {
     if FAULTED.load(Ordering::Relaxed) && !REPORTED.load(Ordering::SeqCst) {
         // SAFETY: as above.
         unsafe { libc::alarm(LAST_RESORT) };
         if REPORTED.load(Ordering::SeqCst) {
-            // Another thread has just cancelled it.
+            // Another thread has just canceled it.
             reported();
         }
     }
 }
 
-/// The device exits by itself: from now on a call of `exit` is not a fault.
+/// Notes that the device exits by itself: from now on a call of `exit` is not a fault.
 pub(crate) fn ending() {
     if let Some(board) = board() {
         board.end();
     }
 }
 
-/// Writes down the first fault, and only that.
+/// Records a fault, if it is the first.
 fn claim((slot, kernel): (usize, u64), in_team: bool, cause: impl FnOnce() -> Cause) {
     if CLAIMED.swap(true, Ordering::AcqRel) {
         return;
@@ -317,8 +319,7 @@ fn claim((slot, kernel): (usize, u64), in_team: bool, cause: impl FnOnce() -> Ca
     unsafe { libc::alarm(LAST_RESORT) };
 }
 
-/// The slot of the kernel of this process that the calling thread belongs to, if any, and whether the kernel has
-/// started the thread.
+/// The slot of the calling thread's kernel in this process, if any, and whether the kernel started the thread.
 fn slot_of_kernel() -> Option<(usize, bool)> {
     let mine = MINE.get();
     let (slot, in_team) = if mine < THREADS { (mine, false) } else { (stack::origin(), true) };
@@ -338,7 +339,7 @@ fn note(cause: impl FnOnce() -> Cause) {
     }
 }
 
-/// Ends the calling thread's kernel, which has called `function` with memory of the program.
+/// Ends the calling thread's kernel, because it called `function` with memory of the program.
 #[cold]
 pub(crate) fn note_call(function: &'static str, at: u64, why: &'static str) {
     note(|| Cause::Call(function, at, why));
@@ -354,7 +355,7 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
     let (number, code, address, access) = match trap {
         // SAFETY: as above; the called function is there.
         Some((_, Called::Function(to))) => return unsafe { continue_at(context.cast(), to) },
-        // As if nothing were there.
+        // Treat it as if nothing were there.
         Some((at, Called::Other)) => (libc::SIGSEGV, SEGV_MAPERR, at, Access::Call),
         None => (raised, code, address, access),
     };
@@ -362,7 +363,7 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
         ending();
         host_exit::follow();
     }
-    // What was fetched can be read and written, unless the region itself has changed that; it can't be executed.
+    // Fetched memory can be read and written, unless the region itself has changed that; it can't be executed.
     let may_be_fetched = code == SEGV_MAPERR || (code == SEGV_ACCERR && access == Access::Call);
     if number == libc::SIGSEGV
         && may_be_fetched
@@ -380,7 +381,7 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
         let overflowed = if may_overflow { stack::overflowed(address as usize, top as usize) } else { 0 };
         Cause::Signal(Signal { number, code, sender, address, access, overflowed, escaped: ESCAPES.get() })
     });
-    // Not a kernel's fault but the device's: the device dies of it, which the supervisor reports.
+    // The device caused this fault, not a kernel: the device dies of it, and the supervisor reports that.
     // SAFETY: signal and raise are safe in a signal handler; returning repeats the fault.
     unsafe {
         libc::signal(raised, libc::SIG_DFL);
@@ -390,7 +391,7 @@ extern "C" fn on_signal(raised: c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// The stack pointer, and how the instruction used memory, given a signal handler's context.
+/// The stack pointer and the kind of memory access, from a signal handler's context.
 #[cfg(target_arch = "x86_64")]
 unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
     // SAFETY: the caller's promise.
@@ -406,8 +407,8 @@ unsafe fn registers(context: *const libc::ucontext_t) -> (u64, Access) {
     (registers[libc::REG_RSP as usize] as u64, access)
 }
 
-/// The address of the trap that the thread has got to, and what it called there, if that is one of [`THUNKS`], given a
-/// signal handler's context. No thread has their lock that executes code there.
+/// The address of the trap that the thread hit and the target of its call, if the trap is one of [`THUNKS`], from a
+/// signal handler's context. A thread that executes code there does not hold their lock.
 #[cfg(target_arch = "x86_64")]
 unsafe fn called_at_trap(context: *const libc::ucontext_t) -> Option<(u64, Called)> {
     // SAFETY: the caller's promise.
@@ -422,7 +423,7 @@ unsafe fn called_at_trap(_: *const libc::ucontext_t) -> Option<(u64, Called)> {
     None
 }
 
-/// Lets the code that a signal has interrupted go on at another address, given the handler's context.
+/// Makes interrupted code continue at another address, by changing the signal handler's context.
 #[cfg(target_arch = "x86_64")]
 unsafe fn continue_at(context: *mut libc::ucontext_t, address: u64) {
     // SAFETY: the caller's promise.
@@ -466,7 +467,7 @@ struct TypeInfo {
     name: *const c_char,
 }
 
-/// Makes the C++ library, once an image has loaded it, report uncaught exceptions.
+/// Makes the C++ library report uncaught exceptions, once an image has loaded it.
 pub(crate) fn notice_exceptions() {
     if CURRENT_TYPE.get().is_some() {
         return;
@@ -487,8 +488,8 @@ pub(crate) fn notice_exceptions() {
 
 /// Notes the exception for the SIGABRT that follows.
 unsafe extern "C" fn on_terminate() {
-    // SAFETY: a terminating thread may have no exception. The name of its type is a C string in the image
-    // or in one of its libraries, which stay: the device is lost. The old handler has no preconditions.
+    // SAFETY: a terminating thread may have no exception. The name of an exception's type is a C string in the
+    // image or in one of its libraries, which stay loaded: the device is lost. The old handler has no preconditions.
     unsafe {
         let exception = CURRENT_TYPE.get().map_or(ptr::null(), |current| current());
         ESCAPES.set(Some(if exception.is_null() { c"" } else { CStr::from_ptr((*exception).name) }));
@@ -499,7 +500,7 @@ unsafe extern "C" fn on_terminate() {
     }
 }
 
-/// For a forked process, in which no kernel runs.
+/// Resets the state in a forked process, in which no kernel runs.
 pub(crate) fn start_anew() {
     PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
     if let Some(board) = board() {
@@ -507,11 +508,11 @@ pub(crate) fn start_anew() {
     }
 }
 
-/// Installs the handlers; running kernels are noted on `board`.
+/// Installs the handlers, which use the running kernels on `board`.
 pub(crate) fn install_handlers(board: &'static CrashBoard) {
     BOARD.get_or_init(|| board);
     start_anew();
-    // SAFETY: the action is fully initialised, and the handler is async-signal-safe. It runs on each
+    // SAFETY: the action is fully initialized, and the handler is async-signal-safe. It runs on each
     // thread's alternate stack, which is Rust's or from `stack`.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Stacks of threads, for crash reports: where a stack is, whether it overflowed, and whose kernel its
-//! thread comes from. Also stacks for signal handlers.
+//! Stacks of threads, for crash reports: where a stack is, whether it overflowed, and which kernel started its
+//! thread. Also stacks for signal handlers.
 
 use memmap2::{MmapOptions, MmapRaw};
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,7 @@ use std::mem;
 use std::ops::Range;
 use std::ptr;
 
-/// Room for a handler, besides the processor state that the kernel saves.
+/// Room for a handler, in addition to the processor state that the kernel saves.
 const HANDLER: usize = 32 << 10;
 /// How far an overflow may reach beyond a stack's end: one large frame.
 const REACH: usize = 64 << 20;
@@ -34,7 +34,7 @@ pub(crate) fn origin() -> usize {
 }
 
 pub(super) fn note_stack() {
-    // SAFETY: the first call initializes the record, which outlives the others.
+    // SAFETY: the first call initializes the record, which outlives all calls.
     unsafe {
         let mut attributes = mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) == 0 {
@@ -58,11 +58,11 @@ fn is_overflow(start: usize, address: usize, top: usize) -> bool {
     below(NEAR).contains(&address) || below(REACH).contains(&top)
 }
 
-/// A stack for signal handlers, behind a page that can't be accessed: an overflow ends the process.
+/// A stack for signal handlers, above an inaccessible page: an overflow ends the process.
 struct Alternate(MmapRaw);
 
 impl Alternate {
-    /// Gives the calling thread one, unless it has one or there is no memory.
+    /// Gives the calling thread an alternate stack, unless it has one or there is no memory.
     fn new() -> Option<Alternate> {
         let page = rustix::param::page_size();
         // SAFETY: the records outlive the calls, and nothing else uses the new mapping.
@@ -85,7 +85,7 @@ impl Alternate {
 impl Drop for Alternate {
     fn drop(&mut self) {
         let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: the thread that has the stack gives it back, and does not run on it here.
+        // SAFETY: the stack's own thread removes it, and does not run on it here.
         unsafe { libc::sigaltstack(&none, ptr::null_mut()) };
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The supervisor: the parent process of a device. It waits for the device to exit and reports the
-//! reason if the device can't: it was killed, crashed outside of any kernel, or a kernel called `_exit`.
+//! The supervisor: the parent process of a device. It waits for the device to exit and reports the reason
+//! if the device can't: it was killed, crashed outside of any kernel, or a kernel called `_exit`.
 //!
 //! The supervisor forks the device before MPI and before any thread starts. The launcher takes the
-//! supervisor for the device, so it passes signals on, and exits as the device did. A rank with workers
-//! is their parent itself and needs only [`cause`], [`Kills`] and the crash boards.
+//! supervisor for the device, so the supervisor passes signals on, and exits as the device did. A rank with
+//! workers is itself their parent, and needs only [`cause`], [`Kills`] and the crash boards.
 
 use super::board::CrashBoard;
 use super::exit::die_with_parent;
@@ -25,18 +25,18 @@ use std::process::Command;
 
 /// Signals that are passed on to the device.
 const PASSED_ON: [c_int; 6] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCONT];
-/// Those of them that terminate it.
+/// Those of them that terminate the device.
 const DEADLY: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// How a device executes its own program again.
+/// How a device executes its own executable again.
 pub(crate) enum Anew {
     AsIs,
     /// With another [`layout`].
     InWindow,
 }
 
-/// Forks the device and returns there, with the crash board that its parent will read; or the device executes its
-/// program anew, with the number of programs before it. No thread may run yet.
+/// Forks the device and returns in it, with the crash board that its parent will read; or the device executes its
+/// executable anew, with the number of programs before it. No thread may run yet.
 pub(crate) fn fork_device(anew: Option<Anew>, programs: u32) -> Result<&'static CrashBoard> {
     let (board, file) = CrashBoard::in_file()?;
     die_with_parent();
@@ -72,7 +72,7 @@ fn start_afresh(board: &fs::File, in_window: bool, programs: u32) {
         let moved = in_window.then(layout::choose_window).flatten();
         let mut command = match &moved {
             Some(moved) => Command::new(&moved.loader),
-            // Regions can't use the program's memory then.
+            // Without the window, regions can't use the program's memory.
             None if in_window && !quirks::needs_exec_after_fork() => return,
             None => Command::new(&executable),
         };
@@ -102,7 +102,7 @@ pub(crate) fn board(fd: c_int) -> Result<&'static CrashBoard> {
 
 /// Blocks the signals that the supervisor waits for.
 fn block_signals() -> libc::sigset_t {
-    // SAFETY: the set is initialised before it is used and outlives the calls.
+    // SAFETY: the set is initialized before it is used and outlives the calls.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -130,12 +130,12 @@ fn supervise(device: i32, launcher: i32, board: &CrashBoard, signals: &libc::sig
             break status;
         }
         if PASSED_ON.contains(&signal) {
-            // A signal of the launcher, of a terminal or to the whole process group: the user then knows
+            // The signal is from the launcher, from a terminal or to the whole process group: the user then knows
             // why the device exits.
             // SAFETY: the kernel fills in the sender for such signals.
             let asks_to_end = DEADLY.contains(&signal) && [0, launcher].contains(&unsafe { info.si_pid() });
             if asks_to_end && let Ok(Some(status)) = process::reap(device, false) {
-                // The launcher may end the job because the device has exited: SIGCHLD comes after these signals.
+                // The launcher may be ending the job because the device has exited: SIGCHLD comes after these signals.
                 asked_to_end |= libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signal;
                 break status;
             }
@@ -153,19 +153,19 @@ fn supervise(device: i32, launcher: i32, board: &CrashBoard, signals: &libc::sig
     end_as(status, unexpected, signals)
 }
 
-/// Gives up standard input and output: the launcher must not take this process for one that still
-/// prints. Connections to the launcher stay open: if one closed, the launcher would end the job, and
-/// this process, before the reason is reported.
+/// Closes standard input and output, so that the launcher does not take this process for one that still
+/// prints. Connections to the launcher stay open: if one closed, the launcher would end the job, and this
+/// process, before the reason is reported.
 fn release_streams() {
     if let Ok(null) = fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null));
     }
 }
 
-/// Exits as the device did, but never with success if that was unexpected.
+/// Exits as the device did, but never with success if the exit was unexpected.
 fn end_as(status: c_int, unexpected: bool, signals: &libc::sigset_t) -> ! {
     if libc::WIFSIGNALED(status) {
-        // The device's core dump is the one of interest.
+        // The device's core dump is of interest, not this process's.
         let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
         // SAFETY: the default action needs no handler, and the set outlives the call.
         unsafe {
@@ -181,7 +181,7 @@ fn end_as(status: c_int, unexpected: bool, signals: &libc::sigset_t) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Why a device exited and which kernels it ran, for the user; `None` if the device has reported it itself.
+/// Describes why a device exited and which kernels it ran; `None` if the device has reported its exit itself.
 fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> Option<String> {
     let host = node::host_name();
     let identity = board.identity();
@@ -213,12 +213,12 @@ fn obituary(device: i32, status: c_int, board: &CrashBoard, before: &Kills) -> O
     Some(format!("{device} {}, {at_work}{hint}", cause(status, before)))
 }
 
-/// True if a process ends like this when MPI can't access memory.
+/// True if a process may end in this way because MPI can't access memory.
 fn may_be_of_mpi(status: c_int) -> bool {
     !libc::WIFSIGNALED(status) || [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT].contains(&libc::WTERMSIG(status))
 }
 
-/// How a process ended: "was ended by signal SIGTERM". `status` is from `waitpid`.
+/// Describes how a process ended: "was ended by signal SIGTERM". `status` is from `waitpid`.
 pub(crate) fn cause(status: c_int, before: &Kills) -> String {
     if !libc::WIFSIGNALED(status) {
         return format!("ended with status {} (something there called _exit)", libc::WEXITSTATUS(status));
@@ -242,7 +242,7 @@ pub(crate) struct Kills {
 impl Kills {
     pub fn so_far() -> Kills {
         let count = |file: &Path| field(&fs::read_to_string(file).ok()?, "oom_kill");
-        // A group that does not account for memory has no such file; the group above it has.
+        // A group that does not account for memory lacks this file; the group above it has it.
         let cgroup = memory_folders().iter().find_map(|folder| {
             // Of version 2, and of version 1.
             ["memory.events", "memory.oom_control"].iter().find_map(|name| count(&folder.join(name)))
@@ -250,7 +250,7 @@ impl Kills {
         Kills { cgroup, node: count("/proc/vmstat".as_ref()) }
     }
 
-    /// The sender of a SIGKILL since then, as far as is known.
+    /// The sender of a SIGKILL since `self` was read, as far as known.
     pub fn since(&self) -> &'static str {
         let now = Kills::so_far();
         let more = |before: Option<u64>, now: Option<u64>| before.zip(now).map(|(before, now)| now > before);

@@ -2,9 +2,9 @@
 //! Executes commands on an accelerator, whose memory this process does not access.
 //!
 //! Small copies before and after a kernel cost less as a part of its launch. So writes are collected until another
-//! command follows, and a launch takes along those before it and the reads after it. Bulk data goes through buffers
-//! unless MPI moves it itself: what a queue's next messages bring is received before their turn, and the queue goes on
-//! while a buffer is sent.
+//! command follows, and a launch includes the writes before it and the reads after it. Bulk data goes through buffers
+//! unless MPI moves it itself: the bulk data of a queue's next messages is received before their turn, and the queue
+//! goes on while a buffer is sent.
 
 use super::{no_kernel, no_room};
 use crate::base::limits::STAGED_AHEAD;
@@ -33,14 +33,14 @@ impl<A: Accelerator> Execute for A {
             None => Step::Away,
         };
         if matches!(step, Step::Away) && !me.receiving {
-            // The receiver may sleep: it does not know of bulk data that this thread has begun to move.
+            // The receiver may sleep: it does not know of the bulk data that this thread has begun to move.
             let _ = interpreter.shared.pool.hand_out();
             interpreter.shared.host.link().wake_driver();
         }
         Ok(step)
     }
 
-    /// Lets bulk data of the queue's next messages arrive before their turn, while there are buffers.
+    /// Receives bulk data of the queue's next messages before their turn, while there are buffers.
     fn look_ahead(interpreter: &Interpreter<A>, queue: u32) {
         let shared = &*interpreter.shared;
         let mut schedule = interpreter.schedule.lock();
@@ -50,7 +50,7 @@ impl<A: Accelerator> Execute for A {
         announced.into_iter().for_each(|early| transfer::receive_early(shared, early));
     }
 
-    /// A thread that has copied from or to the accelerator goes on with a message that does so, too.
+    /// A thread that has copied from or to the accelerator goes on with a message that does the same.
     fn keep_next(me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>> {
         if !me.is_free() || !ready.front().is_some_and(|next| next.moves_bulk()) {
             return None;
@@ -110,7 +110,7 @@ impl<A: Accelerator> Interpreter<A> {
             Some(Command::Load { image }) => return Ok(Step::Next(self.load(me, work, image))),
             Some(Command::Move { image }) => return Ok(Step::Next(self.relocate(me, work, image))),
             Some(Command::Unload { image }) => return Ok(Step::Next(self.unload(me, work, image))),
-            // The compilers whose programs accelerators serve announce no such function.
+            // No compiler with accelerator support here announces such a function.
             Some(Command::Redirect { from, .. }) => Err(Error::new(format!(
                 "{from:#x} can't be called on an accelerator: declare target indirect is not supported there"
             ))),
@@ -137,8 +137,8 @@ impl<A: Accelerator> Interpreter<A> {
         Ok(Step::Next(work))
     }
 
-    /// Makes the collected writes, unless the next command may take them along. `None` if another thread executes the
-    /// message, because this one goes on with the bulk data.
+    /// Makes the collected writes, unless the next command may include them. `None` if another thread executes the
+    /// message, because this one goes on with bulk data.
     fn settle_copies(&self, me: &mut Me, mut work: Box<Work>) -> Option<Box<Work>> {
         let SharedState { host, backend, pool, staging, .. } = &*self.shared;
         let is_direct = |from, len| backend.direct(from, len).is_some();
@@ -159,7 +159,7 @@ impl<A: Accelerator> Interpreter<A> {
         Some(work)
     }
 
-    /// Receives bulk data, unless that has come before the message's turn.
+    /// Receives bulk data, unless it arrived before the message's turn.
     fn receive(&self, mut work: Box<Work>, (to, len): (u64, u64), peer: (u32, u32)) -> Result<Step> {
         let (queue, early) = (work.head.queue, work.early.take());
         let Some(early) = early else {
@@ -169,14 +169,14 @@ impl<A: Accelerator> Interpreter<A> {
             A::look_ahead(self, queue);
             return Ok(Step::Away);
         };
-        // The message may have one in any case.
+        // The message may have a buffer of its own in any case.
         self.shared.staging.end_ahead();
         let arrived = transfer::take_early(&self.shared, work, to, &early);
         A::look_ahead(self, queue);
         Ok(arrived.map_or(Step::Away, Step::Next))
     }
 
-    /// Sends memory, by way of a buffer unless MPI reads it itself. If there are buffers, the queue goes on meanwhile.
+    /// Sends memory, through a buffer unless MPI reads it itself. If there are buffers, the queue goes on meanwhile.
     /// The command begins at `start` in the message.
     fn send(
         &self,
@@ -223,12 +223,12 @@ impl<A: Accelerator> Interpreter<A> {
         answered(work, obtained)
     }
 
-    /// For the copies that a launch takes along.
+    /// An empty list for the copies of a launch.
     fn no_copies(&self) -> Box<Copies> {
         Box::new(Copies::within(self.shared.staging.small()))
     }
 
-    /// Launches a kernel with the writes before it, which were collected, and the reads that follow it.
+    /// Launches a kernel with the collected writes before it and the reads that follow it.
     fn launch_with_copies(&self, me: &mut Me, mut work: Box<Work>, launch: &Launch<'_>) -> Result<Box<Work>> {
         let w = &mut *work;
         let mut copies = w.copies.take().unwrap_or_else(|| self.no_copies());
@@ -271,7 +271,7 @@ impl<A: Accelerator> Interpreter<A> {
         work
     }
 
-    /// Copies `bytes` bytes to, from or within the accelerator. That may take long and may fault, as a kernel may.
+    /// Copies `bytes` bytes to, from or within the accelerator. Like a kernel, this may take long and may fault.
     /// Without a result, the message has failed.
     fn attempt<R>(
         &self,

@@ -17,7 +17,7 @@ use crate::wire::record::Kind;
 use crate::wire::{Bytes, MESSAGE_MAX};
 use std::collections::VecDeque;
 
-/// Up to this number, arguments of kernels are copied without a heap allocation.
+/// Up to this many arguments of a kernel are copied without a heap allocation.
 const FEW_ARGS: usize = 16;
 
 /// Copies a kernel's arguments out of its message.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What the commands of a message do. Each kind of backend has its own executor.
+//! Executes the commands of messages. Each kind of backend has its own executor.
 //!
 //! - `accelerator`: for an accelerator, whose memory this process does not access.
 //! - `cores`: for the processor's own cores.

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// As LLVM's host plugin loads images: undefined functions do no harm unless they are called, and
-/// images see each other's symbols as their host parts do.
+/// The flags with which LLVM's host plugin loads images: undefined functions do no harm unless they are
+/// called, and images see each other's symbols as their host parts do.
 pub(crate) const FLAGS: i32 = RTLD_LAZY | RTLD_GLOBAL;
 
 /// Loads a library that is never unloaded, as later images may need it too; false if that fails.
 pub(crate) fn keep(library: &OsStr, flags: i32) -> bool {
-    // SAFETY: this runs the library's initializers. To execute what its host sends is a device's purpose.
+    // SAFETY: this runs the library's initializers: a device exists to execute its host's code.
     unsafe { Library::open(Some(library), flags) }.map(std::mem::forget).is_ok()
 }
 
-/// Loads a library for good; if need be from where the host process has it, after what it needs itself.
+/// Loads a library for good; if necessary from its path in the host process, after the libraries that it needs.
 pub(crate) fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
     if keep(name.as_ref(), FLAGS) {
         return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Loads images and libraries, one at a time. Keeps received images until the host has had them loaded.
+//! Loads images and libraries, one at a time. Keeps received images until the host requests their loading.
 
 use super::pending_image::PendingImage;
 use crate::base::lock::{Mutex, order};
@@ -10,7 +10,7 @@ use crate::device_main::threads::pool::{Me, Pool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was received and not loaded yet, and the right to load.
+/// The images and libraries that were not loaded yet, and the right to load.
 #[derive(Default)]
 pub(crate) struct Loader {
     pending: Mutex<BTreeMap<u32, Arc<PendingImage>>, { order::LEAF }>,
@@ -34,7 +34,8 @@ impl Loader {
         *self.libraries.lock() = Some(libraries.to_vec());
     }
 
-    /// Loads those libraries. Not on a thread that exits: libomp takes it for the program's main thread.
+    /// Loads those libraries. Not for a thread that exits: libomp takes the calling thread for the program's main
+    /// thread.
     pub fn preload(&self, backend: &impl Backend, pool: &Pool, me: &mut Me) {
         // Another thread may be loading.
         let Some(_loading) = self.loading.try_lock() else { return };
@@ -42,7 +43,7 @@ impl Loader {
         if let Some(libraries) = libraries {
             pool.settle(me);
             pool.long(me, || backend.preload(&libraries));
-            // Before another thread can load an image, and run its kernels.
+            // Claim now, before another thread can load an image and run its kernels.
             pool.claim(me);
         }
     }
@@ -51,7 +52,8 @@ impl Loader {
         let image = self.pending.lock().remove(&id);
         let image = image.ok_or_else(|| Error::new(format!("image {id} was not received")))?;
         let _loading = self.loading.lock();
-        // The image loads what it needs. Loading them later, too, could move the next kernel to another thread.
+        // The image loads the libraries that it needs. Preloading them afterwards could move the next kernel to another
+        // thread.
         *self.libraries.lock() = None;
         let base = backend.load(id, &image)?;
         debug!("image {id} is at {base:#x}");
@@ -70,7 +72,7 @@ impl Loader {
         backend.unload(id);
     }
 
-    /// Nothing is loaded while the returned value lives.
+    /// Prevents all loading while the returned value lives.
     pub fn hold_loading(&self) -> impl Sized {
         self.loading.lock()
     }

@@ -6,18 +6,18 @@ use crate::sys::node::memfd;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::fs::File;
 
-/// An image that is being received, or was received and not loaded yet.
+/// An image that is being received, or that was received and not loaded yet.
 pub(crate) struct PendingImage {
-    /// Begins with the image.
+    /// The file, which begins with the image.
     pub file: File,
-    /// What was received, to be passed on to other devices. A private mapping does not prevent sealing.
+    /// The received bytes, to be passed on to other devices. A private mapping does not prevent sealing.
     bytes: Mmap,
     libraries: usize,
 }
 
 impl PendingImage {
-    /// Room for `len` bytes, of which the last `libraries` are the host's library list. The returned
-    /// mapping is to be filled; it must be dropped before the image is loaded.
+    /// Room for `len` bytes, of which the last `libraries` are the host's library list. The caller fills the
+    /// returned mapping, and must drop it before the image is loaded.
     pub fn new(len: u64, libraries: u64) -> Result<(PendingImage, MmapMut)> {
         let file = memfd(c"omptarget-mpi-image", libc::MFD_ALLOW_SEALING)?;
         file.set_len(len)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Executes the messages of queues: their order, their replies, and the commands in them that may take long or crash.
-//! The device's [`Execute`] knows what a command does.
+//! The device's [`Execute`] implements the commands.
 //!
-//! `drive` makes the link's progress wherever a thread may have to wait here.
+//! Wherever a thread may have to wait here, `drive` makes the link progress.
 
 use super::schedule::{Item as _, Schedule};
 use super::work::{Running, Work};
@@ -22,15 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-/// All messages of queues that were received and not answered.
+/// All messages of queues that were received and are not answered.
 pub(crate) struct Interpreter<B> {
     pub(crate) shared: Arc<SharedState<B>>,
     pub(crate) schedule: Mutex<Schedule<Box<Work>>, { order::SCHEDULE }>,
     /// The messages whose kernels run.
     running: Running,
-    /// How long a kernel may run, if that is limited.
+    /// The time limit of a kernel, if any.
     kernel_time: Option<Duration>,
-    /// After a fault, nothing is executed any more.
+    /// Set after a fault: nothing is executed from then on.
     lost: AtomicBool,
     /// After a fault another process takes this one's place.
     is_replaced: bool,
@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Away,
 }
 
-/// Executes the commands of messages on what the device has for that.
+/// Executes the commands of messages on the device's processors or accelerator.
 pub(crate) trait Execute: Backend + Sized {
     /// Kernels run on roots of libomp where one is idle.
     const KEEPS_ROOTS: bool;
@@ -54,10 +54,10 @@ pub(crate) trait Execute: Backend + Sized {
     /// image that other devices may wait for.
     fn step(interpreter: &Interpreter<Self>, me: &mut Me, work: Box<Work>) -> Result<Step>;
 
-    /// A message has begun to wait for its turn in this queue.
+    /// Called when a message begins to wait for its turn in this queue.
     fn look_ahead(interpreter: &Interpreter<Self>, queue: u32);
 
-    /// Takes the message that the calling thread should execute at once, if there is one among those that are ready.
+    /// Takes the ready message that the calling thread should execute at once, if there is one.
     fn keep_next(me: &Me, ready: &mut VecDeque<Box<Work>>) -> Option<Box<Work>>;
 }
 
@@ -92,7 +92,7 @@ impl<B: Execute> Interpreter<B> {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Looks for faults. If another process replaces this one, they are reported even if no message fails.
+    /// Checks for faults. If another process replaces this one, reports them even if no message fails.
     pub fn poll_faults(&self, drive: impl Fn()) {
         let backend = &self.shared.backend;
         if let Some(limit) = self.kernel_time {
@@ -103,21 +103,21 @@ impl<B: Execute> Interpreter<B> {
         }
     }
 
-    /// After a fault, cancels its last resort once no message waits for a kernel any more.
+    /// After a fault, cancels its last resort once no message waits for a kernel.
     pub fn settle_faults(&self) {
         if self.is_lost() && self.running.is_empty() {
             monitor::reported();
         }
     }
 
-    /// A kernel crashed: all pending work fails.
+    /// Fails all pending work after a kernel crashed.
     #[cold]
     fn give_up(&self, drive: impl Fn()) {
         let SharedState { host, backend, output, pool, .. } = &*self.shared;
         let Some(fault) = backend.fault() else { return };
         capture::try_flush_stdio();
         output.send(host, OUTPUT_BEFORE_REPLY, drive);
-        // The failure has these lines.
+        // The failure already has these lines.
         output.take_held();
         let mut running = self.running.take_all();
         // The crashed kernel's message is answered first.
@@ -135,7 +135,7 @@ impl<B: Execute> Interpreter<B> {
         }
     }
 
-    /// Executes a message as far as is possible now.
+    /// Executes a message as far as possible now.
     #[inline]
     pub fn execute(&self, me: &mut Me, mut work: Box<Work>, drive: impl Fn()) {
         if let Some(trace) = &mut work.trace {
@@ -161,7 +161,7 @@ impl<B: Execute> Interpreter<B> {
             message.settle();
         }
         if output.is_pending() {
-            // It waits while the host is behind.
+            // This waits while the host is behind.
             pool.long(me, || output.send(host, OUTPUT_BEFORE_REPLY, &drive));
         }
         if output.holds() {
@@ -173,7 +173,7 @@ impl<B: Execute> Interpreter<B> {
         if let Some(message) = work.trace.as_mut().filter(|_| !me.receiving) {
             message.finish(trace, work.head);
         }
-        // What is held back may have to be passed on below, which may wait for the host.
+        // Held output may have to be passed on below, which may wait for the host.
         if !output.holds() {
             pool.claim(me);
         }
@@ -190,26 +190,26 @@ impl<B: Execute> Interpreter<B> {
         let holds_for_none = output.holds() && schedule.executing() == 0;
         drop(schedule);
         if holds_for_none {
-            // Several messages have ended at once, and each has left them to the others.
+            // Several messages have ended at once, and each has left the errors to the others.
             pool.long(me, || output.pass_on_held(host, &drive));
         }
         let next = B::keep_next(me, &mut ready);
         pool.append(&mut ready);
         host.link().recycle(std::mem::take(&mut work.message));
         if !me.receiving {
-            // The receiver may sleep already: it does not know of this reply.
+            // The receiver may already sleep: it does not know of this reply.
             drive();
         }
         next
     }
 
-    /// Adds the errors that this process's libomptarget has printed to the failure of the message that they explain. If
-    /// no message that is being executed fails, the last one passes them on to the program as they are.
+    /// Adds the errors that this process's libomptarget printed to the failure of the message that they explain. If no
+    /// message in execution fails, the last one passes them on to the program unchanged.
     #[cold]
     fn settle_errors(&self, work: &mut Work, drive: impl Fn()) {
         let SharedState { host, output, .. } = &*self.shared;
         match &mut work.failure {
-            // A fault has it already.
+            // A fault already contains them.
             Some(failure) if failure.lost => drop(output.take_held()),
             Some(failure) => {
                 failure.text += &libomptarget_errors::errors_in(&String::from_utf8_lossy(&output.take_held()))
@@ -219,7 +219,7 @@ impl<B: Execute> Interpreter<B> {
         }
     }
 
-    /// Executes the next command, unless another process takes this one's place after a fault: that one does the
+    /// Executes the next command, unless another process takes this one's place after a fault: that process does the
     /// transfers, perhaps with data.
     #[inline]
     fn step(&self, me: &mut Me, mut work: Box<Work>) -> Result<Step> {
@@ -232,14 +232,14 @@ impl<B: Execute> Interpreter<B> {
         B::step(self, me, work)
     }
 
-    /// Has a message wait for message `seq` of another queue.
+    /// Makes a message wait for message `seq` of another queue.
     pub fn wait(&self, work: Box<Work>, seq: u64) -> Step {
         self.schedule.lock().wait(work, seq).map_or(Step::Away, Step::Next)
     }
 
-    /// Runs a kernel, or what a number of the crash board stands for, as a part of a message; if it crashes, another
-    /// thread fails the message. Runs nothing if the device is lost. Returns when the code ran, too, if the message is
-    /// traced.
+    /// Runs a kernel, or code that has a number on the crash board, as a part of a message. If the code crashes,
+    /// another thread fails the message. Runs nothing if the device is lost. If the message is traced, also returns
+    /// when the code ran.
     #[inline]
     pub fn run<R>(
         &self,
@@ -253,7 +253,7 @@ impl<B: Execute> Interpreter<B> {
         self.running.enter(slot, work);
         monitor::enter(slot, kernel, self.kernel_time.is_some());
         self.shared.pool.long(me, || {
-            // Pairs with `give_up`: either that finds this code, or this thread sees `lost`.
+            // Pairs with `give_up`: either `give_up` finds this code, or this thread sees `lost`.
             fence(Ordering::SeqCst);
             let outcome = (!self.is_lost()).then(code);
             let ran = begin.map(|begin| (begin, clock::now()));
@@ -261,8 +261,8 @@ impl<B: Execute> Interpreter<B> {
                 capture::flush_stdio();
             }
             monitor::leave(slot);
-            // None if other code crashed: the host then knows that this one failed too. The receiver must not
-            // stop, and this thread may become the receiver again after this.
+            // None if other code crashed: the host then knows that this message failed too. Park inside `long`: the
+            // receiver must not stop, and this thread may become the receiver again afterwards.
             let Some(work) = self.running.leave(slot) else { park() };
             (outcome, ran, work)
         })
@@ -290,7 +290,7 @@ impl<B: Execute> Interpreter<B> {
     }
 }
 
-/// Ends a command whose result the reply carries, if it was executed.
+/// Ends a command whose result goes into the reply, if it was executed.
 pub(crate) fn answered(mut work: Box<Work>, result: Option<Result<impl AsRef<[u8]>>>) -> Box<Work> {
     match result {
         Some(Ok(bytes)) => work.reply.extend_from_slice(bytes.as_ref()),

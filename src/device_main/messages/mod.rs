@@ -3,8 +3,8 @@
 //!
 //! - `interpreter`: executes messages, command by command, and sends their replies.
 //! - `schedule`: the order of messages within a queue and between queues.
-//! - `trace`: what the device records of each message, if the host asks for that.
-//! - `work`: a message in execution: how far it is, its reply and its early bulk data.
+//! - `trace`: the device's records of each message, if the host requests them.
+//! - `work`: a message in execution: its position, its reply and its early bulk data.
 
 pub(super) mod interpreter;
 pub(super) mod schedule;

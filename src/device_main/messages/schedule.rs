@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The order of messages: sequential within a queue; those of different queues are independent unless
-//! one waits for another. No I/O and no threads here.
+//! The order of messages: sequential within a queue; messages of different queues are independent unless one
+//! waits for another. No I/O and no threads here.
 
 use crate::wire::command::Head;
 use crate::wire::reply::Failure;
@@ -9,13 +9,13 @@ use std::collections::{HashMap, VecDeque};
 /// A message that the schedule can order.
 pub(crate) trait Item {
     fn head(&self) -> Head;
-    /// The message must do nothing, because an earlier one of its queue failed.
+    /// Makes the message do nothing, because an earlier one of its queue failed.
     fn fail(&mut self, failure: Failure);
 }
 
 /// Received, unfinished messages.
 pub(crate) struct Schedule<T> {
-    /// Queues that are busy, or that failed and were not used afresh since. They are few.
+    /// Queues that are busy, or that failed and have not been used afresh since. They are few.
     lanes: Vec<Lane<T>>,
     /// Numbers of unfinished messages, ascending.
     live: VecDeque<u64>,
@@ -53,7 +53,7 @@ impl<T: Item> Schedule<T> {
             lane.todo.push_back(item);
             return None;
         }
-        // An idle lane is one whose queue failed.
+        // The queue of an idle lane has failed.
         lane.busy = true;
         if fresh {
             lane.failure = None;
@@ -72,7 +72,7 @@ impl<T: Item> Schedule<T> {
         self.live.is_empty()
     }
 
-    /// How many messages are being executed, or ready for that.
+    /// The number of messages that are being executed, or are ready.
     pub fn executing(&self) -> usize {
         let queued: usize = self.lanes.iter().map(|lane| lane.todo.len()).sum();
         let waiting: usize = self.waiting.values().map(Vec::len).sum();
@@ -84,14 +84,14 @@ impl<T: Item> Schedule<T> {
         self.lanes.iter_mut().filter(move |l| l.queue == queue).flat_map(|l| &mut l.todo)
     }
 
-    /// Removes an executed message; appends to `ready` those that may be executed now.
+    /// Removes an executed message; appends messages that may now be executed to `ready`.
     pub fn finish(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
         self.go_on(head, failure, ready);
         self.end(head, ready);
     }
 
-    /// The queue of a message goes on: appends the next one to `ready`. What waits for the message goes on waiting
-    /// until [`Schedule::end`].
+    /// Lets the queue of a message go on: appends the next message to `ready`. Messages that wait for this one go on
+    /// waiting until [`Schedule::end`].
     pub fn go_on(&mut self, head: Head, failure: Option<&Failure>, ready: &mut VecDeque<T>) {
         if let Some(i) = self.lanes.iter().position(|l| l.queue == head.queue) {
             let lane = &mut self.lanes[i];
@@ -115,7 +115,7 @@ impl<T: Item> Schedule<T> {
         }
     }
 
-    /// Removes a message whose queue has gone on; appends to `ready` those that have waited for it.
+    /// Removes a message whose queue has gone on; appends messages that waited for it to `ready`.
     pub fn end(&mut self, head: Head, ready: &mut VecDeque<T>) {
         if let Ok(i) = self.live.binary_search(&head.seq) {
             self.live.remove(i);
@@ -127,7 +127,7 @@ impl<T: Item> Schedule<T> {
         }
     }
 
-    /// Has a message wait for message `seq`; returns it if there is nothing to wait for.
+    /// Makes a message wait for message `seq`; returns it if there is nothing to wait for.
     pub fn wait(&mut self, item: T, seq: u64) -> Option<T> {
         if self.live.binary_search(&seq).is_err() || seq >= item.head().seq {
             return Some(item);
@@ -136,7 +136,7 @@ impl<T: Item> Schedule<T> {
         None
     }
 
-    /// Takes all items that wait: the device is lost.
+    /// Takes all waiting items, because the device is lost.
     pub fn drain(&mut self) -> Vec<T> {
         let waiting = self.waiting.drain().flat_map(|(_, items)| items);
         waiting.chain(self.lanes.drain(..).flat_map(|l| l.todo)).collect()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The trace of a device: what it records of each message if its host asks for that.
+//! The trace of a device: its records of each message, if its host requests them.
 //!
-//! Time stamps cost more than anything else here. So one stamp both ends an interval and begins the
-//! next one, and whatever can wait is recorded after the reply was sent.
+//! Time stamps cost more than anything else here. So one stamp both ends an interval and begins the next
+//! one, and records that can wait are made after the reply was sent.
 //!
 //! The recording functions are not inlined: without a trace they would take registers from the code
 //! around them.
@@ -16,7 +16,7 @@ use crate::wire::{Bytes, MESSAGE_MAX};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What happened since the host's last request.
+/// The records since the host's last request.
 #[derive(Default)]
 struct Log {
     /// The maximum number of events.
@@ -24,7 +24,7 @@ struct Log {
     events: Vec<TraceEvent>,
     dropped: u64,
     kernels: FxHashMap<u64, Sum>,
-    /// By kernel, what it fetched of the program's memory, found unchanged, and changed there.
+    /// By kernel, the program's memory that it fetched, found unchanged, and changed.
     memory: FxHashMap<u64, [Sum; 3]>,
     moved: [Sum; Direction::ALL.len()],
 }

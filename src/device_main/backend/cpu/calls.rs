@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What the executable's replacements of the C library's functions do with memory of the program.
+//! The handling of program memory in the executable's replacements of C library functions.
 
 use super::unified;
 use crate::base::log;
@@ -12,16 +12,16 @@ const PAGE: usize = 4096;
 
 /// The program's standard streams: input, output, errors. 0 before they are known.
 pub static STREAMS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// This process's own ones.
+/// This process's own standard streams.
 pub static OWN_STREAMS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// Takes the program's standard streams for this process's own from now on.
+/// From now on treats the program's standard streams as this process's own.
 pub(crate) fn set_streams(streams: [u64; 3]) {
     node::streams().into_iter().zip(&OWN_STREAMS).for_each(|(stream, own)| own.store(stream, Ordering::Relaxed));
     streams.into_iter().zip(&STREAMS).for_each(|(stream, theirs)| theirs.store(stream, Ordering::Release));
 }
 
-/// A stream, or this process's own one if it is one of the program's.
+/// The given stream, or this process's counterpart if it is one of the program's.
 #[inline]
 pub fn own(stream: *mut c_void) -> *mut c_void {
     let theirs = |at: &AtomicU64| at.load(Ordering::Acquire) == stream as u64 && !stream.is_null();
@@ -31,11 +31,11 @@ pub fn own(stream: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Fetches memory that the system will read or write, if it is the program's. (What the system writes to, Linux
-/// copies.)
+/// Fetches memory that the system will read or write, if it is the program's. (Linux copies pages to which the system
+/// writes.)
 ///
 /// # Safety
-/// It can be read, if it is not the program's.
+/// The memory can be read, unless it is the program's.
 #[inline]
 pub unsafe fn fetch(at: *const c_void, n: usize) {
     if n > 0 && is_of_program(at) {
@@ -67,7 +67,7 @@ pub const KEPT: &str =
 pub const LOCKED: &str = "a lock of the program, which only the program can use: use `critical`, or a lock that the region \
     declares itself";
 
-/// Ends the kernel if `function` is called with memory of the program, with the reason.
+/// Ends the kernel with this reason if `function` is called with memory of the program.
 #[inline]
 pub fn refuse(at: *const c_void, function: &'static str, why: &'static str) {
     if is_of_program(at) {
@@ -96,7 +96,7 @@ fn require_next(cache: &AtomicUsize, name: &CStr) -> usize {
     }
 }
 
-/// The same if it is there yet; 0 if not.
+/// [`next`], or 0 if no loaded library has the function.
 pub fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Reserved before an image is moved: this many bytes and this many holes, doubled with each move.
+/// The bytes and the number of holes that are reserved before an image is moved; both double with each move.
 const FIRST_SKIP: usize = 64 << 20;
 const HOLES: usize = 64;
 const MAX_SKIPS: usize = 10;
@@ -54,7 +54,7 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
         let host = node::host_name();
         Error::new(format!("the image can't be loaded on host {host}: {e}; install what is missing there"))
     })?;
-    // libomp's threads outlive the image. The libraries are loaded already; only their flags change.
+    // libomp's threads outlive the image. The libraries are already loaded; this only changes their flags.
     for name in parsed.needed.iter().filter(|name| is_runtime(name)) {
         keep(name.as_ref(), RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
     }
@@ -64,40 +64,40 @@ pub(super) fn load(pending: &PendingImage, machine: u16) -> Result<Image> {
     Ok(Image { parsed, base, file, library, moves: 0 })
 }
 
-/// True if an image that needs these libraries may call libomptarget, if something has loaded that, or if its exports
+/// True if an image that needs these libraries may call libomptarget, if libomptarget is loaded, or if its exports
 /// can't be read.
 fn may_call(libomptarget: &str, image: &[u8], needed: &[String], hints: &BTreeMap<String, PathBuf>) -> bool {
     let exports = hints.get(libomptarget).and_then(|path| elf::exports(&elf::map(path).ok()?).ok());
     let Some(functions) = exports.filter(|_| !is_loaded(libomptarget)) else { return true };
-    // The image itself may be linked with it without calling it.
+    // The image itself may be linked with libomptarget without calling it.
     let others: Vec<String> = needed.iter().filter(|name| !is_libomptarget(name)).cloned().collect();
     Callers { functions, hints, seen: HashSet::new() }.include(image, &others)
 }
 
-/// A copy of an image that loads without one of its libraries. clang links images with libomptarget, and the libLLVM
-/// that this needs takes longer to load than all else.
+/// A copy of an image that loads without one of its libraries. clang links images with libomptarget, which needs
+/// libLLVM, which takes longer to load than everything else.
 fn copy_without(library: &str, image: &[u8]) -> Option<File> {
     let (at, entry) = elf::without_library(image, library)?;
-    // Other devices may get the image from this one's file at the moment.
+    // Change a copy: other devices may be receiving the image from this one's file.
     let copy = copy(image).ok()?;
     copy.write_all_at(&entry, at).ok()?;
     Some(copy)
 }
 
-/// What may call libomptarget.
+/// Searches for callers of libomptarget.
 struct Callers<'a> {
-    /// What libomptarget exports.
+    /// libomptarget's exports.
     functions: HashSet<String>,
     hints: &'a BTreeMap<String, PathBuf>,
-    /// Libraries that were looked at.
+    /// Libraries that were already checked.
     seen: HashSet<String>,
 }
 
 impl Callers<'_> {
-    /// True if a file may call it, or a library that the file needs.
+    /// True if a file, or a library that it needs, may call libomptarget.
     fn include(&mut self, file: &[u8], needed: &[String]) -> bool {
         let Ok(imports) = elf::imports(file) else { return true };
-        // A library that it opens may be linked with libomptarget.
+        // A library that the file opens may be linked with libomptarget.
         let may =
             |name: &String| self.functions.contains(name) || ["dlopen", "dlmopen", "dlsym"].contains(&name.as_str());
         imports.iter().any(may) || needed.iter().any(|name| self.include_library(name))
@@ -107,7 +107,8 @@ impl Callers<'_> {
         if is_libomptarget(name) {
             return true;
         }
-        // What is loaded was looked at then. libomp imports none of the functions: it looks for them, and does without.
+        // A loaded library was checked when it was loaded. libomp imports none of the functions: it looks them up, and
+        // does without them.
         if is_runtime(name) || is_loaded(name) || !self.seen.insert(name.to_string()) {
             return false;
         }
@@ -116,7 +117,7 @@ impl Callers<'_> {
     }
 }
 
-/// Makes `std::cout` and the like usable, which clang 14 omits from the initializers of an image.
+/// Initializes `std::cout` and the other streams, which clang 14 omits from the initializers of an image.
 fn set_up_streams(library: &Library) {
     let constructor = b"_ZNSt8ios_base4InitC1Ev\0";
     // SAFETY: `std::ios_base::Init::Init()` may be called any number of times; its class has no members.
@@ -130,12 +131,12 @@ fn set_up_streams(library: &Library) {
 
 /// Fills in the pointers by which regions reach `stdin`, `stdout` and `stderr` in a program with `requires
 /// unified_shared_memory`, if they are null: clang 22's own `stdio.h` declares these variables for devices only, so
-/// that libomptarget, which fills in all others, does not know them.
+/// libomptarget, which fills in all other pointers, does not know them.
 fn point_to_streams(library: &Library) {
     for name in ["stdin", "stdout", "stderr"] {
         let Some(variable) = library_symbol(name) else { continue };
-        // SAFETY: the compiler's name for a pointer to the variable. No kernel of the image runs yet. (Its constructors
-        // have run, and have found null.)
+        // SAFETY: this is the compiler's name for a pointer to the variable. No kernel of the image runs yet. (Its
+        // constructors have run, and found null.)
         unsafe {
             if let Ok(pointer) = library.get::<*mut u64>(format!("{name}_decl_tgt_ref_ptr").as_bytes())
                 && **pointer == 0
@@ -146,8 +147,8 @@ fn point_to_streams(library: &Library) {
     }
 }
 
-/// Loads libraries but libomptarget, which few images call. A library that can't be loaded is reported when an image
-/// needs it.
+/// Loads these libraries except libomptarget, which few images call. A library that can't be loaded is reported when an
+/// image needs it.
 pub(super) fn preload(list: &[u8]) {
     let hints = libraries(list);
     for name in hints.keys().filter(|name| !is_libomptarget(name)) {
@@ -169,14 +170,14 @@ fn is_loaded(name: &str) -> bool {
     unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
-/// Loads libomp or libomptarget from where the program has it, if it is there on this node. libomp has the same name
-/// in all releases, and libomptarget takes the one beside it: the loader could find a different one, and
-/// two in a process abort it.
+/// Loads libomp or libomptarget from the program's path, if this node has it there. libomp has the same name in all
+/// releases, and libomptarget takes the one beside it: the loader could find a different one, and two in a process
+/// abort it.
 fn load_from_program(name: &str, hints: &BTreeMap<String, PathBuf>) -> bool {
     hints.get(name).is_some_and(|path| keep(path.as_ref(), FLAGS))
 }
 
-/// The same, or from wherever this node has it.
+/// Loads libomp or libomptarget from the program's path, or from wherever this node has it.
 fn find_runtime(name: &str, hints: &BTreeMap<String, PathBuf>) {
     let _ = load_from_program(name, hints) || find_library(name, hints, 0);
 }
@@ -188,22 +189,22 @@ fn copy(bytes: &[u8]) -> Result<File> {
     Ok(copy)
 }
 
-/// Makes the file immutable, also for this process. Before Linux 5.1, while another process copies from
-/// it, this very descriptor still allows writing.
+/// Makes the file immutable, even for this process. Before Linux 5.1, while another process copies from the file,
+/// this descriptor still allows writing.
 fn seal(file: &File) -> Result<()> {
     let add = |more| fcntl_add_seals(file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL | more);
-    // Without writable mappings FUTURE_WRITE (Linux 5.1) is the same as WRITE; but WRITE is refused while
-    // another process, to which the image is passed on, copies from it.
+    // Without writable mappings, FUTURE_WRITE (Linux 5.1) equals WRITE; but the kernel refuses WRITE while another
+    // process, to which the image is passed on, copies from the file.
     let sealed = add(SealFlags::FUTURE_WRITE).or_else(|_| add(SealFlags::WRITE)).or_else(|_| add(SealFlags::empty()));
     sealed.or_else(|e| {
-        // A lost worker, which this one replaces, may have sealed it.
+        // A lost worker, which this one replaces, may have sealed the file.
         let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SEAL));
         if is_sealed { Ok(()) } else { Err(Error::from(e).context("sealing an image")) }
     })
 }
 
-/// A path of an open file that was never used before. The loader takes a known path for a library that
-/// it has loaded. But descriptors are reused, and images with C++'s unique symbols stay loaded.
+/// A path of an open file that was never used before: the loader takes a known path for a library that it has
+/// loaded, and descriptors are reused, while images with C++'s unique symbols stay loaded.
 fn new_path(file: &File) -> String {
     static USED: AtomicU32 = AtomicU32::new(0);
     let mut n = USED.fetch_add(1, Ordering::Relaxed);
@@ -218,7 +219,7 @@ fn new_path(file: &File) -> String {
 
 fn open(file: &File, flags: i32) -> Result<Library> {
     let path = new_path(file);
-    // SAFETY: this runs the library's initializers. To execute what its host sends is a device's purpose.
+    // SAFETY: this runs the library's initializers: a device exists to execute its host's code.
     unsafe { Library::open(Some(&path), flags) }.map_err(|e| {
         // The loader's message is the error's source.
         let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
@@ -245,7 +246,7 @@ fn load_address(library: &Library) -> Result<u64> {
     Ok(unsafe { (*map).addr })
 }
 
-/// The address of what a library of this process exports.
+/// The address of a symbol that a library of this process exports.
 pub(super) fn library_symbol(symbol: &str) -> Option<u64> {
     let name = CString::new(symbol).ok()?;
     // SAFETY: the name is a C string.
@@ -255,16 +256,16 @@ pub(super) fn library_symbol(symbol: &str) -> Option<u64> {
 
 pub(super) struct Image {
     parsed: elf::Image,
-    /// What the loader added to every address of the file.
+    /// The load address, which the loader added to every address of the file.
     pub base: u64,
     file: File,
     library: Library,
-    /// How often it was relocated.
+    /// How often the image was relocated.
     moves: usize,
 }
 
 impl Image {
-    /// Functions of this process that are called like an image's kernels.
+    /// An image whose kernels are functions of this process.
     #[cfg(test)]
     pub fn of_functions(functions: &[u64]) -> Image {
         let code = functions.iter().map(|&f| f..f + 1).collect();
@@ -302,7 +303,7 @@ impl Image {
     }
 
     pub fn relocate(self) -> Result<Image> {
-        // The loader identifies files by device and inode: another place needs another file.
+        // The loader identifies files by device and inode: loading at another address needs another file.
         // SAFETY: the file is sealed.
         let copy = copy(&unsafe { Mmap::map(&self.file)? })?;
         seal(&copy)?;
@@ -326,9 +327,8 @@ impl Image {
     }
 }
 
-/// Reserves the places that the loader would choose next for `size` bytes: first the holes between
-/// mappings, then everything within a distance that doubles with each move. The host may have something
-/// large there.
+/// Reserves the addresses that the loader would choose next for `size` bytes: first the holes between mappings, then
+/// everything within a distance that doubles with each move. The host may have something large there.
 pub(crate) fn reserve(size: u64, moves: usize) -> Vec<(*mut c_void, usize)> {
     let n = moves.min(MAX_SKIPS);
     let sizes = std::iter::repeat_n(size as usize, HOLES << n).chain([FIRST_SKIP << n]);

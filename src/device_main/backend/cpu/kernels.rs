@@ -9,9 +9,9 @@ thread_local! {
     static CIFS: RefCell<Vec<Option<Cif>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls the kernel at an address in a loaded image, with these arguments or (`array`) with an array of
-/// pointers to them. Does not return if the kernel faults, which parks the thread; to end the thread (`pthread_exit`)
-/// is a fault too, because the C library aborts where it can't unwind further.
+/// Calls the kernel at an address in a loaded image, with these arguments or (`array`) with an array of pointers to
+/// them. Does not return if the kernel faults, which parks the thread. Ending the thread (`pthread_exit`) is a fault
+/// too, because the C library aborts where it can't unwind further.
 #[inline]
 pub(crate) fn run(kernel: u64, args: &[u64], array: bool) {
     if array {

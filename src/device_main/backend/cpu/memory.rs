@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The device's memory: the arena, the writable parts of images, and memory that only this process
-//! knows (a kernel's own heap and stack). The latter is copied by system calls, which fail instead of
+//! knows (a kernel's own heap and stack). System calls copy the latter, because they fail instead of
 //! crashing.
 
 use crate::base::sync::RwLock;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// All memory that this process can access, and what of it never faults. See `Backend` for the methods.
+/// All memory that this process can access, and the ranges that never fault. See `Backend` for the methods.
 #[derive(Default)]
 pub(super) struct Memory {
     /// The arena's addresses, empty before it is mapped.
@@ -25,15 +25,15 @@ pub(super) struct Memory {
     shared: RwLock<Option<Shared>>,
 }
 
-/// The file that the program maps, too.
+/// The file that the program also maps.
 struct Shared {
     file: File,
     /// See [`file_id`].
     id: (u64, u64),
     len: u64,
-    /// Bytes of it that are the arena's beginning.
+    /// Bytes of the file that are the arena's beginning.
     beginning: u64,
-    /// Other parts of the arena that it has.
+    /// Other parts of the arena that are in the file.
     windows: Vec<Range<u64>>,
 }
 
@@ -62,7 +62,7 @@ impl Memory {
         if (1..=len.min(shared.len)).contains(&beginning) {
             match shared_file::open((shared.pid, shared.descriptor, shared.nonce), shared.len) {
                 Ok(file) => {
-                    // SAFETY: this is a part of what was just mapped.
+                    // SAFETY: this is a part of the new mapping.
                     unsafe { mapping::replace(at, beginning, (&file, 0))? };
                     let (id, windows) = (file_id(&file)?, Vec::new());
                     *self.shared.write() = Some(Shared { file, id, len: shared.len, beginning, windows });
@@ -86,7 +86,7 @@ impl Memory {
     /// Nothing uses these pages meanwhile.
     ///
     /// # Errors
-    /// They may be lost.
+    /// The pages may be lost.
     pub unsafe fn share(&self, at: u64, len: u64, offset: u64) -> Result<bool> {
         let (range, mut shared) = (self.range(), self.shared.write());
         let Some(Shared { file, id, len: file_len, beginning, windows }) = &mut *shared else { return Ok(false) };
@@ -102,7 +102,7 @@ impl Memory {
         // SAFETY: both processes rely on the size of the file, which can't shrink.
         let pages = unsafe { MmapOptions::new().offset(offset).len(len as usize).map_mut(&*file) };
         let Ok(mut pages) = pages else { return Ok(false) };
-        // By a system call: a region may have protected its pages.
+        // Use a system call, because a region may have protected its pages.
         // SAFETY: there is room for them.
         if unsafe { node::read_any(at, pages.as_mut_ptr(), pages.len()) } != len as isize {
             return Ok(false);
@@ -121,9 +121,9 @@ impl Memory {
         if !range.contains(&at) || len > range.end - at {
             return;
         }
-        // The host's side may know a smaller page.
+        // The host's side may use a smaller page size.
         let (start, end) = (at.next_multiple_of(page), (at + len) / page * page);
-        // SAFETY: both in the arena. If this fails, the memory stays in use.
+        // SAFETY: both ends are in the arena. If this fails, the memory stays in use.
         let advise = |start: u64, end: u64, advice| unsafe {
             if start < end {
                 libc::madvise(start as *mut _, (end - start) as usize, advice);
@@ -157,7 +157,7 @@ impl Memory {
     #[inline]
     pub fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         if self.is_plain(to, bytes.len() as u64) {
-            // SAFETY: the range was just checked. What kernels do there meanwhile is up to the program.
+            // SAFETY: the range was just checked. If kernels access it meanwhile, that is the program's race.
             unsafe { std::ptr::copy(bytes.as_ptr(), to as *mut u8, bytes.len()) };
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Memory {
     }
 }
 
-/// What distinguishes an open file from all others.
+/// Device and inode, which distinguish an open file from all others.
 fn file_id(file: &File) -> std::io::Result<(u64, u64)> {
     file.metadata().map(|about| (about.dev(), about.ino()))
 }

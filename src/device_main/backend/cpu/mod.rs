@@ -5,11 +5,11 @@
 //! - `image`: loads images from files in memory, by the dynamic loader.
 //! - `kernels`: calls a kernel, which is a function of this process.
 //! - `memory`: reads and writes the arena, images and a kernel's own memory.
-//! - `number`: the number that the program has for this device.
+//! - `number`: this device's number in the program.
 //! - `registration`: keeps libomp's registration in memory instead of a file that could stay behind.
-//! - `threads`: what each thread needs that a kernel starts.
-//! - `thunks`: functions of images at the addresses that they have in the program.
-//! - `unified/`: kernels that use the program's memory by its addresses.
+//! - `threads`: prepares each thread that a kernel starts.
+//! - `thunks`: functions of images at their addresses in the program.
+//! - `unified/`: kernels that use the program's memory at the program's addresses.
 
 pub mod calls;
 pub(crate) mod image;
@@ -38,7 +38,7 @@ use unified::Unified;
 
 pub(crate) struct Cpu {
     memory: Memory,
-    /// By number. Locked for writing while names are added to the board, so that these calls do not overlap.
+    /// By number. Locked for writing while names are added to the board, so that additions do not overlap.
     images: Arc<RwLock<BTreeMap<u32, Image>>>,
     unified: Arc<Unified>,
     /// Gets the names of kernels, for the supervisor.
@@ -62,7 +62,7 @@ impl Cpu {
 
     /// Adds an image that was just loaded; returns its base.
     fn insert_loaded(&self, id: u32, image: Image) -> u64 {
-        // Registered again, to run before the exit handlers of the image.
+        // Register the exit handler again, to run before those of the image.
         monitor::notice_exit();
         monitor::notice_exceptions();
         self.insert(id, image)
@@ -95,12 +95,12 @@ impl Cpu {
             monitor::begin_timer(slot);
         }
         kernels::run(launch.kernel, launch.args, launch.array);
-        // The rest takes as long as the link does.
+        // The time limit does not cover the rest, which takes as long as the link does.
         monitor::end_timer(slot);
         self.unified.end(slot, launch, || monitor::fault().is_some())
     }
 
-    /// Takes what was recorded of the program's memory for the kernel that has run on a slot.
+    /// Takes the records about the program's memory for the kernel that has run on a slot.
     pub fn exchanges(&self, slot: usize) -> Vec<Exchange> {
         self.unified.exchanges(slot)
     }
@@ -125,7 +125,8 @@ impl Cpu {
     }
 }
 
-/// The address of a function of the program in an image or, if it is a library's, in that library here.
+/// The address of a function of the program: in an image or, if it is a library's, in this process's copy of that
+/// library.
 fn find_function(images: &BTreeMap<u32, Image>, Function { symbol, is_exported }: &Function) -> Result<u64> {
     let name = name::demangled(symbol);
     let mut found = images.values().filter_map(|image| image.function(symbol));
@@ -203,7 +204,7 @@ impl Backend for Cpu {
     }
 
     fn relocate(&self, id: u32) -> Result<u64> {
-        // Not in the table meanwhile: loading runs the image's own code.
+        // The image is not in the table meanwhile: loading runs its code.
         let image = self.take(id)?.relocate()?;
         Ok(self.insert_loaded(id, image))
     }

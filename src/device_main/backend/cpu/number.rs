@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The number that this device has in the program. libomp, which images call, knows none: to it this process is a host.
+//! This device's number in the program. libomp, which images call, knows none: it takes this process for a host.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ pub(super) fn set(number: u32) {
     NUMBER.store(number, Ordering::Relaxed);
 }
 
-/// What `omp_get_device_num` returns in a region: the plugin's number of the device.
+/// The result of `omp_get_device_num` in a region: the plugin's number of the device.
 pub fn get() -> c_int {
     NUMBER.load(Ordering::Relaxed) as c_int
 }

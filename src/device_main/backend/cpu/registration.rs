@@ -3,10 +3,10 @@
 //!
 //! While libomp is loaded, it keeps a file `/dev/shm/__KMP_REGISTERED_LIB_PID_UID`, by which it detects
 //! a second copy of itself in the process (`__kmp_register_library_startup` in kmp_runtime.cpp). It
-//! removes the file at exit; if the process is killed, the file stays. While the process runs the file
-//! must not be removed: libomp asserts that it exists before it aborts, and hangs otherwise. So the
-//! devices' executable defines `shm_open` and `shm_unlink`, which libraries find before the system's:
-//! these files become memfds, of which nothing can stay.
+//! removes the file at exit; if the process is killed, the file stays. Nobody may remove it while the
+//! process runs: libomp asserts that it exists before it aborts, and hangs otherwise. So the devices'
+//! executable defines `shm_open` and `shm_unlink`, which libraries find before the system's: these files
+//! become memfds, which disappear with the process.
 
 use crate::base::sync::Mutex;
 use crate::sys::node;
@@ -19,7 +19,7 @@ use std::sync::MutexGuard;
 const PREFIX: &[u8] = b"/__KMP_REGISTERED_LIB_";
 
 struct Registration {
-    /// The process that made it. This one may be a fork of it.
+    /// The process that made the registration. This one may be a fork of that process.
     process: u32,
     name: CString,
     file: File,
@@ -53,7 +53,7 @@ pub unsafe fn unlink(name: *const c_char) -> c_int {
     unsafe { next::<Unlink>(c"shm_unlink").map_or_else(|| fail(libc::ENOSYS), |unlink| unlink(name.as_ptr())) }
 }
 
-/// The next function of that name behind the executable's own: the system's.
+/// The system's function of this name, which comes after the executable's own.
 ///
 /// # Safety
 /// `F` is the type of a pointer to that function.
@@ -64,14 +64,14 @@ pub(super) unsafe fn next<F>(name: &CStr) -> Option<F> {
     (!symbol.is_null()).then(|| unsafe { mem::transmute_copy(&symbol) })
 }
 
-/// Sets `errno` and returns what a failing C function returns.
+/// Sets `errno` and returns -1, as a failing C function does.
 fn fail(code: c_int) -> c_int {
     // SAFETY: the calling thread's own number.
     unsafe { *libc::__errno_location() = code };
     -1
 }
 
-/// This process's own registrations. Those of a process that it is a fork of are dropped.
+/// This process's own registrations. Drops those of a process of which it is a fork.
 fn registrations() -> MutexGuard<'static, Vec<Registration>> {
     let mut all = REGISTRATIONS.lock();
     all.retain(|r| r.process == std::process::id());

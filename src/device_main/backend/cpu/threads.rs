@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Threads that kernels start: libomp's teams and the program's own. Each gets a stack for signal
-//! handlers, to report its own stack overflow, and knows whose kernel started it.
+//! handlers, to report its own stack overflow, and knows which kernel started it.
 //!
 //! The executable defines `pthread_create`, which libraries find before the system's. Threads that
 //! start before there can be kernels are not changed.
@@ -33,7 +33,7 @@ pub unsafe fn create(
     let systems = SYSTEMS.get_or_init(|| unsafe { next(c"pthread_create") });
     let Some(systems) = systems else { return libc::ENOSYS };
     if !monitor::is_installed() {
-        // MPI's own thread, while MPI starts: a stack for signal handlers would be mapped while UCX
+        // This is MPI's own thread, while MPI starts: a stack for signal handlers would be mapped while UCX
         // patches the code of `mmap`.
         // SAFETY: the caller's promise.
         return unsafe { systems(thread, attributes, start, argument) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Functions of images at the addresses that they have in the program: a kernel calls them there if it
-//! got a pointer to a `declare target indirect` function.
+//! Functions of images at their addresses in the program: a kernel calls them there if it got a pointer to a `declare
+//! target indirect` function.
 //!
-//! A stub that jumps is longer than some functions of the program. Where another function may begin within it, and
-//! everywhere else on its page, there are traps, which the handler of faults resolves: that takes a microsecond or two.
+//! A stub that jumps is longer than some functions of the program. Where another function may begin within the stub,
+//! and everywhere else on its page, there are traps, which the fault handler resolves: that takes a microsecond or two.
 
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result};
@@ -14,21 +14,20 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 const STUB: u64 = 13;
-/// Compilers align functions to this much, unless they optimize for size: then functions follow each other without a
-/// gap.
+/// The alignment of functions, unless the compiler optimizes for size: then functions follow each other without a gap.
 const ALIGNMENT: u64 = 16;
 /// `int3`
 const TRAP: u8 = 0xcc;
 
-/// Of this process.
+/// The thunks of this process.
 pub(crate) static THUNKS: Mutex<Thunks, { order::LEAF }> = Mutex::new(Thunks::new());
 
-/// What a kernel has called at a trap.
+/// The target of a kernel's call that hit a trap.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Called {
-    /// A function that is here in an image.
+    /// A function that an image has, at this address.
     Function(u64),
-    /// Another one of the program.
+    /// Another function of the program.
     Other,
 }
 
@@ -59,22 +58,22 @@ impl Thunks {
         self.write(from, if self.has_room(from, to) { &stub } else { &[TRAP] })
     }
 
-    /// True if no function begins within the stub of this one, as far as that can be known. Of others than indirect
-    /// ones it is not: if program and image were compiled alike, and functions are not aligned, both of this one are so
-    /// by chance in 1 of 256 cases.
+    /// True if no function begins within the stub of this one, as far as can be known. The positions of functions that
+    /// are not indirect are unknown, so this requires the function to be aligned in both program and image. If neither
+    /// was compiled with aligned functions, that holds by chance in 1 of 256 cases.
     fn has_room(&self, from: u64, to: u64) -> bool {
         let mut next = self.functions.range(from + 1..from.saturating_add(STUB));
         next.next().is_none() && (from | to).is_multiple_of(ALIGNMENT)
     }
 
-    /// What a kernel calls that has got to a trap at this address; `None` if the trap is not one of these.
-    /// For a handler of signals: allocates nothing.
+    /// The target of a kernel's call that hit a trap at this address; `None` if the trap is not one of these.
+    /// For a signal handler: allocates nothing.
     pub fn called(&self, at: u64) -> Option<Called> {
         self.pages.get(&(at & !(PAGE - 1)))?;
         Some(self.functions.get(&at).map_or(Called::Other, |&to| Called::Function(to)))
     }
 
-    /// The first byte comes last: until then the code is a trap.
+    /// Writes the first byte last: until then the code is a trap.
     fn write(&mut self, at: u64, code: &[u8]) -> Result<()> {
         for (i, byte) in code.iter().enumerate().rev() {
             let at = at + i as u64;

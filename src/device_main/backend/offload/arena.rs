@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The arena of an accelerator: one block of its memory, at addresses that no other device of the job has.
+//! The arena of an accelerator: one block of its memory, at addresses that no other device of the job uses.
 
 use super::runtime::Runtime;
 use crate::base::{Error, Result};
@@ -16,22 +16,22 @@ const LEAST: u64 = 1 << 20;
 /// How often to allocate at other addresses.
 const TRIES: usize = 8;
 
-/// The block that is the arena, and where in it the arena is.
+/// The block that contains the arena, and the arena's range.
 #[derive(Default)]
 pub(super) struct Arena {
     block: Option<u64>,
     pub range: Range<u64>,
 }
 
-/// Addresses that this process keeps free, because they have another use in the job: the ranges that it has reserved
+/// Addresses that this process keeps free, because they have another use in the job: the ranges that it could reserve
 /// as a whole.
 #[derive(Default)]
 pub(super) struct Avoided(HashSet<(u64, u64)>);
 
 impl Avoided {
-    /// Reserves what is free of these addresses, so that the loader takes none of them, nor the driver, if they are
-    /// addresses of processes to it. This process may have something in a range, and may unmap it later: then the next
-    /// call reserves what has become free.
+    /// Reserves the free ones of these addresses, so that the loader takes none of them, and neither does a driver that
+    /// uses the process's address space. This process may have something in a range, and unmap it later: the next call
+    /// then reserves what has become free.
     pub fn add(&mut self, taken: impl Iterator<Item = Range<u64>>) {
         let reserve = |range: &Range<u64>| mapping::map_at(range.start, range.end - range.start, libc::PROT_NONE, None);
         let is_in_use = |range: &Range<u64>| {
@@ -45,19 +45,19 @@ impl Avoided {
     }
 }
 
-/// Reserves what is free of these addresses.
+/// Reserves the free ones of these addresses.
 fn reserve_free(ranges: impl IntoIterator<Item = Range<u64>>) {
     let mappings = Mappings::now();
     for free in ranges.into_iter().flat_map(|range| mappings.free_in(range)) {
-        // It fails if another thread maps something there just now.
+        // This fails if another thread maps something there meanwhile.
         let _ = mapping::map_at(free.start, free.end - free.start, libc::PROT_NONE, None);
     }
 }
 
 impl Arena {
-    /// Allocates another block. If it overlaps what is taken, tries again while all earlier blocks are kept or, where
-    /// there is no room for that, while their addresses are reserved. A driver that offers these again has a smaller
-    /// block elsewhere, unless the size is exact. The host's side judges the result.
+    /// Allocates another block. If it overlaps taken addresses, tries again while it keeps all earlier blocks or,
+    /// without room for that, reserves their addresses. If the driver offers these again, tries a smaller block
+    /// elsewhere, unless the size is exact. The host's side judges the result.
     pub fn obtain(&mut self, runtime: &Runtime, wish: &Wish) -> Result<()> {
         let mut len = match self.block {
             Some(_) => self.range.end - self.range.start,
@@ -91,14 +91,14 @@ impl Arena {
     }
 }
 
-/// A block, and the whole pages in it: `most` bytes or, unless that is exact, fewer.
+/// A block, and the whole pages in it: `most` bytes or, unless `exact`, fewer.
 fn allocate(runtime: &Runtime, most: u64, exact: bool) -> Result<(u64, Range<u64>)> {
     let mut len = most;
     let mut is_reduced = exact;
     loop {
         if let Some(block) = runtime.alloc(len + PAGE) {
             if !std::mem::replace(&mut is_reduced, true) && len < most {
-                // That is about all there is, and kernels need some of it.
+                // This is about all the free memory, and kernels need some of it.
                 runtime.free(block);
                 len = (len - len / 8) & !(PAGE - 1);
                 continue;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Large copies that MPI makes itself, straight from and to the accelerator's memory.
+//! Large copies that MPI makes itself, directly from and to the accelerator's memory.
 //!
-//! They are used if MPI says that it can make them, and after a copy each way was verified. CUDA lets a thread use an
-//! accelerator only while a context of it is current in that thread, and any thread of a device may call MPI. So the
-//! calls go through a [`Transport`] that makes the context current.
+//! They are used if MPI says that it can make them, and once a copy each way was verified. CUDA lets a thread use an
+//! accelerator only while one of its contexts is current in that thread, and any thread of a device may call MPI. So
+//! the calls go through a [`Transport`] that makes the context current.
 
 use super::drivers::{self, Context};
 use super::fault_of;
@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of the copies that are verified, if the arena has as many.
+/// Bytes of the verified copies, or all of a smaller arena.
 const TRIED: u64 = 1 << 20;
 
 /// Whether MPI accesses the accelerator's memory.
@@ -29,21 +29,21 @@ pub(crate) struct Direct {
     /// This rank.
     rank: usize,
     access: Arc<Access>,
-    /// Why it does not. A copy that failed is not tried again: MPI may still use its memory.
+    /// Why MPI does not access the memory. A failed copy is not tried again: MPI may still use its memory.
     given_up: OnceLock<Error>,
 }
 
-/// What the transport knows of the accelerator.
+/// The transport's knowledge of the accelerator.
 #[derive(Default)]
 struct Access {
-    /// Its context and its name, once MPI is to access the memory.
+    /// The accelerator's context and name, once MPI may access its memory.
     accelerator: OnceLock<(Context, String)>,
     memory: RwLock<Range<u64>>,
     works: AtomicBool,
 }
 
 impl Direct {
-    /// For a user who wants this; and the transport of the device. No other thread may call MPI.
+    /// By the user's setting; also returns the device's transport. No other thread may call MPI.
     pub fn over(mpi: Mpi, wanted: GpuDirect) -> (Direct, Box<dyn Transport>) {
         let (rank, access) = (mpi.rank, Arc::<Access>::default());
         let (aware, transport): (_, Box<dyn Transport>) = match wanted {
@@ -60,7 +60,7 @@ impl Direct {
         self.access.works.load(Ordering::Relaxed)
     }
 
-    /// Tries it with an arena.
+    /// Finds out whether MPI can access this arena.
     pub(super) fn settle(&self, runtime: &Runtime, arena: Range<u64>, copy: CopyByMpi<'_>) -> Result<bool> {
         if self.wanted == GpuDirect::Off {
             return Ok(false);
@@ -88,13 +88,13 @@ impl Direct {
         Ok(self.works())
     }
 
-    /// Sees to it that MPI may be asked for copies of this accelerator's memory.
+    /// Prepares for copies of this accelerator's memory by MPI. Fails if MPI does not support them.
     fn prepare(&self, runtime: &Runtime) -> Result<()> {
         let gpu = &runtime.gpu;
         let (is_aware, name) = match gpu.target.machine {
             elf::CUDA => (self.aware.cuda, "CUDA"),
             elf::AMDGPU if self.wanted == GpuDirect::On => (self.aware.rocm, "ROCm"),
-            // Open MPI asks HIP about addresses, which may not know memory that libomptarget has from HSA.
+            // Open MPI queries HIP about addresses, which may not know memory that libomptarget gets from HSA.
             elf::AMDGPU => return Err(Error::new("with AMD's accelerators that takes OMPTARGET_MPI_GPU_DIRECT=on")),
             _ => return Err(Error::new("MPI is asked for its support of CUDA and ROCm only")),
         };
@@ -108,8 +108,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Copies from the arena and to it by MPI, and compares the contents with what libomptarget writes and reads there:
-    /// the inner result. Fails if MPI may write to the arena later.
+    /// Copies from the arena and to it by MPI, and compares the contents with those that libomptarget writes and reads.
+    /// The inner result is that of the comparison. Fails if MPI may write to the arena later.
     fn verify(&self, runtime: &Runtime, arena: Range<u64>, copy: CopyByMpi<'_>) -> Result<Result<()>> {
         let len = TRIED.min(arena.end - arena.start) as usize;
         let pattern = |factor: usize| (0..len).map(|i| (i / 7 * factor + i) as u8).collect::<Vec<u8>>();
@@ -128,8 +128,8 @@ impl Direct {
             {
                 return Ok(Err(e));
             }
-            // SAFETY: as above. The buffers are freed only if MPI is done with them. After an error it does not go on
-            // with the arena; if it may still write there, the device gets no memory.
+            // SAFETY: as above. The buffers are freed only if MPI is done with them. After an error MPI is not used
+            // with the arena again; if it may still write there, the device gets no memory.
             let copied = unsafe { copy(me, Span::new(to, len), Span::new(from, len)) };
             if !matches!(copied, Ok(true)) {
                 std::mem::forget((sent, received));
@@ -171,12 +171,12 @@ struct Attached {
 }
 
 impl Attached {
-    /// Makes the context current in this thread, if there is one.
+    /// Makes the context, if there is one, current in this thread.
     fn attach(&self) -> Result<()> {
         self.access.accelerator.get().map_or(Ok(()), |(context, _)| context.make_current())
     }
 
-    /// Starts a request for the memory at an address. Only the accelerator's needs the context.
+    /// Starts a request for the memory at an address. Only the accelerator's memory needs the context.
     fn start(&mut self, at: *const u8, start: impl FnOnce(&mut Mpi) -> Result<Request>) -> Result<Request> {
         let attached = self.attach();
         let is_direct = self.access.memory.read().contains(&(at as u64));
@@ -188,7 +188,7 @@ impl Attached {
         Ok(request)
     }
 
-    /// A fault of the accelerator, which MPI notices too, explains its error.
+    /// Explains an error of MPI by a fault of the accelerator, which MPI also notices.
     #[cold]
     fn explained(&self, e: Error) -> Error {
         let accelerator = self.access.accelerator.get().map(|(_, name)| name.clone());
@@ -229,7 +229,7 @@ impl Transport for Attached {
         unsafe { self.mpi.cancel(request) };
     }
     fn finish(&mut self) {
-        // MPI may release what it has for the accelerator. Without the context it fails to, and the process exits
+        // MPI may release its resources of the accelerator. Without the context that fails, and the process exits
         // anyway.
         let _ = self.attach();
         self.mpi.finish();

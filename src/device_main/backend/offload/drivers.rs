@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The accelerators that drivers show to this process. The drivers' libraries are opened at run time, as libomptarget's
-//! plugins open them.
+//! The accelerators that drivers show to this process. Opens the drivers' libraries at run time, as libomptarget's
+//! plugins do.
 
 use crate::base::target::Target;
 use crate::base::{Error, Result, elf};
@@ -14,19 +14,19 @@ const NAME: usize = 64;
 /// The drivers' libraries.
 const CUDA_LIBRARY: &str = "libcuda.so";
 const HSA_LIBRARY: &str = "libhsa-runtime64.so";
-/// From this release of LLVM on, libomptarget numbers the devices that an image is for, image by image.
+/// From this release of LLVM on, libomptarget numbers devices image by image: those that the image is for.
 const NUMBERS_BY_IMAGE: u32 = 19;
 
-/// An accelerator as its driver describes it. What the driver does not say is empty, or 0.
+/// An accelerator as its driver describes it. Unknown fields are empty, or 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub target: Target,
     pub model: String,
     /// Bytes.
     pub memory: u64,
-    /// The driver, and the latest version of its interface that it knows.
+    /// The driver, and the latest version of its interface that it supports.
     pub driver: String,
-    /// What its driver calls it, if that has described it.
+    /// The driver's handle of it, if the driver has described it.
     pub(super) handle: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Gpu {
         Gpu { target, model: String::new(), memory: 0, driver: String::new(), handle: None }
     }
 
-    /// False if its driver does not say what it executes.
+    /// False if the driver does not tell what it executes.
     pub fn is_described(&self) -> bool {
         self.target == Target::HOST || self.target.architecture != 0
     }
@@ -73,7 +73,7 @@ pub(super) fn amd() -> Vec<Gpu> {
     open(HSA_LIBRARY).and_then(Hsa::of).map(|driver| driver.gpus()).unwrap_or_default()
 }
 
-/// Bytes of an accelerator's memory that are free, once libomptarget has started it. `None` if the driver does not say.
+/// Bytes of free memory of an accelerator, once libomptarget has started it. `None` if the driver does not tell.
 pub(super) fn free_memory(gpu: &Gpu) -> Option<u64> {
     let handle = gpu.handle?;
     match gpu.target.machine {
@@ -83,9 +83,10 @@ pub(super) fn free_memory(gpu: &Gpu) -> Option<u64> {
     }
 }
 
-/// The images to show to a libomptarget of this release, so that it numbers these accelerators; and these, in the order
-/// of their numbers. Up to LLVM 18 one image has all of them numbered, as the driver does. Later each image adds those
-/// that can execute it and have no number yet; no image is known to be for one that is not described.
+/// The images to show to a libomptarget of this release, so that it numbers these accelerators; and the accelerators in
+/// the order of their numbers. Up to LLVM 18, one image makes libomptarget number all of them, in the driver's order.
+/// Later, each image adds those that can execute it and have no number yet. An image never matches an undescribed
+/// accelerator.
 pub(super) fn numbered(release: u32, gpus: Vec<Gpu>) -> (Vec<Target>, Vec<Gpu>) {
     let is_shown = |gpu: &&Gpu| release < NUMBERS_BY_IMAGE || gpu.is_described();
     let mut images: Vec<Target> = Vec::new();
@@ -107,7 +108,7 @@ pub(super) fn numbered(release: u32, gpus: Vec<Gpu>) -> (Vec<Target>, Vec<Gpu>) 
     (images, ordered)
 }
 
-/// Defines functions of a driver's library, and how to find them.
+/// Defines a table of functions of a driver's library, and its lookup.
 macro_rules! driver {
     ($Driver:ident { $( $name:ident: $symbol:ident($($argument:ty),*); )+ }) => {
         struct $Driver {
@@ -147,7 +148,7 @@ impl Cuda {
         (0..count.unwrap_or(0)).map(|place| self.gpu(place, driver.clone())).collect()
     }
 
-    /// The one at this place, of which the driver may say nothing.
+    /// The accelerator at this place; the driver may describe nothing of it.
     fn gpu(&self, place: c_int, driver: String) -> Gpu {
         /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
         const CAPABILITY: [c_int; 2] = [75, 76];
@@ -180,8 +181,8 @@ driver! { CudaContext {
     set: cuCtxSetCurrent(*mut c_void);
 } }
 
-/// What a driver wants to be current in each thread that works with an accelerator; only CUDA's does. It is the context
-/// that libomptarget uses, and stays.
+/// The context that must be current in each thread that uses an accelerator; only CUDA's driver has one. It is the
+/// context that libomptarget uses, and is never released.
 pub(super) struct Context(Option<(CudaContext, usize)>);
 
 impl Context {
@@ -207,7 +208,7 @@ pub(super) fn context(gpu: &Gpu) -> Option<Context> {
 }
 
 impl CudaMemory {
-    /// Uses the context that libomptarget uses, too.
+    /// Uses the same context as libomptarget.
     fn free(&self, device: c_int) -> Option<u64> {
         // SAFETY: the driver fills in a value of this type.
         let context = get(ptr::null_mut(), |context| unsafe { (self.retain)(context, device) })?;
@@ -220,7 +221,7 @@ impl CudaMemory {
             get(ptr::null_mut(), |context| unsafe { (self.pop)(context) });
             free
         });
-        // SAFETY: it was retained above, and this thread uses it no more.
+        // SAFETY: it was retained above, and this thread no longer uses it.
         unsafe { (self.release)(device) };
         free.flatten().map(|free| free as u64)
     }
@@ -265,7 +266,7 @@ impl Hsa {
         agents.into_iter().filter_map(|agent| self.gpu(agent, driver.clone())).collect()
     }
 
-    /// An agent as an accelerator, of which the driver may say nothing else.
+    /// An agent as an accelerator, if it is one; the driver may describe nothing else of it.
     fn gpu(&self, agent: Agent, driver: String) -> Option<Gpu> {
         /// `HSA_AGENT_INFO_NAME` and `_DEVICE`, `HSA_DEVICE_TYPE_GPU`, and `HSA_AMD_AGENT_INFO_PRODUCT_NAME`.
         const ARCHITECTURE: c_int = 0;
@@ -286,7 +287,7 @@ impl Hsa {
         Some(Gpu { target, model: model.trim().into(), memory, driver, handle })
     }
 
-    /// Bytes of an agent's largest pool, which is all of its own memory.
+    /// Bytes of an agent's largest pool, which has all of its own memory.
     fn memory(&self, agent: Agent) -> u64 {
         /// `HSA_AMD_MEMORY_POOL_INFO_SEGMENT` and `_SIZE`, and `HSA_AMD_SEGMENT_GLOBAL`.
         const SEGMENT: c_int = 0;
@@ -319,7 +320,7 @@ impl HsaMemory {
     }
 }
 
-/// Adds what a driver passes to a list.
+/// Adds an element that a driver passes to a list.
 ///
 /// # Safety
 /// `list` points to a list of such elements, which nothing else uses meanwhile.
@@ -334,14 +335,14 @@ fn get<T>(mut value: T, fill: impl FnOnce(*mut T) -> c_int) -> Option<T> {
     (fill(&raw mut value) == 0).then_some(value)
 }
 
-/// A driver's text, which may be cut off.
+/// A driver's text, which may be truncated.
 fn text(mut name: [c_char; NAME]) -> String {
     name[NAME - 1] = 0;
     // SAFETY: a NUL byte ends it.
     unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().trim().into()
 }
 
-/// A driver's library, by the name that libomptarget's plugins open it by. It stays: it has threads.
+/// A driver's library, by the name under which libomptarget's plugins open it. It stays open, because it has threads.
 fn open(name: &str) -> Option<&'static Library> {
     // SAFETY: this runs the library's initializers, as libomptarget does next.
     let library = unsafe { Library::open(Some(name), RTLD_NOW) };

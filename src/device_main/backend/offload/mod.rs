@@ -3,16 +3,16 @@
 //! of that libomptarget, as a program is.
 //!
 //! - `arena`: the block of the accelerator's memory that is the arena.
-//! - `direct`: large copies that MPI makes itself, straight from and to the accelerator's memory.
-//! - `drivers`: which accelerators the drivers show to this process.
+//! - `direct`: large copies that MPI makes itself, directly from and to the accelerator's memory.
+//! - `drivers`: the accelerators that drivers show to this process.
 //! - `own_plugins`: keeps this project's own plugin out of that libomptarget.
 //! - `runtime`: the interface of that libomptarget, which is opened at run time.
-//! - `visible_devices`: sets `CUDA_VISIBLE_DEVICES` and its like to this device's accelerator.
+//! - `visible_devices`: sets `CUDA_VISIBLE_DEVICES` or its counterpart to this device's accelerator.
 //!
-//! This process does not access the accelerator's memory; MPI may. It registers images again, with keys instead of the
-//! addresses of a program's entries: libomptarget takes these addresses for keys only. The program's side uses the keys
-//! as addresses of kernels. Constructors and destructors are kernels like others: the program's own libomptarget
-//! launches them.
+//! This process does not access the accelerator's memory; MPI may. It registers images again, with keys in place of the
+//! addresses of a program's entries, which libomptarget uses only as keys. The program's side uses the keys as
+//! addresses of kernels. Constructors and destructors are kernels like others: the program's own libomptarget launches
+//! them.
 
 mod arena;
 mod direct;
@@ -49,8 +49,8 @@ use visible_devices::Choices;
 
 /// `OMP_DECLARE_TARGET_CTOR` and `OMP_DECLARE_TARGET_DTOR`.
 const RUNS_BY_ITSELF: u32 = 2 | 4;
-/// An image that is moved goes as far as another one that was moved as often: what the program and other devices have
-/// near it is large.
+/// Added to an image's number of moves, so that its first move already goes far: the memory of the program and other
+/// devices near it is large.
 const FAR: usize = 3;
 /// Keys have this alignment.
 const KEY: u64 = 16;
@@ -68,28 +68,28 @@ pub(crate) struct Offload {
     loaded: RwLock<Loaded>,
 }
 
-/// Where a device stands among the devices of its node that are accelerators.
+/// A device's place among the devices of its node that are accelerators.
 pub(crate) struct Seat {
-    /// Its place among them.
+    /// The place.
     pub place: usize,
-    /// How many accelerators it has chosen from, if that is known.
+    /// The number of accelerators from which it chose, if known.
     pub choices: Choices,
-    /// The places of those that choose from the same accelerators, itself included.
+    /// The places of the devices that choose from the same accelerators, itself included.
     pub rivals: Vec<(usize, Turn)>,
 }
 
 /// The devices that share an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sharers {
-    /// Those of the same program that have memory, and have none yet; this device included.
+    /// Devices of the same program that already have memory, and that have none yet, including this device.
     with_memory: u64,
     without: u64,
-    /// Those of other programs, too.
+    /// All devices, including those of other programs.
     all: u64,
 }
 
 impl Seat {
-    /// The devices with the same accelerator, if this many of that machine are visible to each.
+    /// The devices with the same accelerator, if this many accelerators of that machine are visible to each.
     fn sharers(&self, visible: usize, machine: u16) -> Sharers {
         let chosen_from = self.choices.iter().filter(|(other, _)| *other == machine).map(|(_, n)| *n).sum::<usize>();
         let among = chosen_from.max(visible).max(1);
@@ -103,11 +103,11 @@ impl Seat {
 }
 
 impl Sharers {
-    /// Bytes for this device's arena if this many are free, of a total that may be unknown (0): as much as for the
-    /// others, so that each has a sixteenth beside its arena, which kernels need for their heap and, most of it, for
-    /// the stacks of all threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless kernels
-    /// need more, and a sixteenth of its memory is 5 GiB.) Devices of other programs may have taken theirs or not:
-    /// there is a share of the total for each.
+    /// Bytes for this device's arena if `free` bytes are free, of a total that may be unknown (0). All devices get the
+    /// same share. A sixteenth of each share stays free beside the arena: kernels need it for their heap and, mostly,
+    /// for the stacks of all threads that may run at once. (An H100 runs 270,000 threads, with 1 KiB each unless
+    /// kernels need more, and a sixteenth of its memory is 5 GiB.) Devices of other programs may or may not have taken
+    /// theirs: each gets a share of the total.
     fn arena(self, free: u64, total: u64) -> u64 {
         let of_free = free / (16 * self.without + self.with_memory);
         let of_total = if total == 0 { of_free } else { total / (16 * self.all) };
@@ -115,7 +115,7 @@ impl Sharers {
     }
 }
 
-/// What the accelerator has.
+/// The accelerator's arena, images and kernels.
 #[derive(Default)]
 struct Loaded {
     arena: Range<u64>,
@@ -128,11 +128,11 @@ struct Image {
     file: &'static [u8],
     entries: Vec<Entry>,
     places: HashMap<String, Place>,
-    /// How often it was registered again.
+    /// How often the image was registered again.
     moves: usize,
 }
 
-/// Where an entry is: its address, or the key of a kernel; and the bytes of a global.
+/// The place of an entry: its address, or the key of a kernel; and the bytes of a global.
 #[derive(Clone, Copy)]
 struct Place {
     at: u64,
@@ -168,13 +168,13 @@ impl Offload {
             return Ok(runtime);
         }
         let runtime = Runtime::open(libraries, &self.seat)?;
-        // To run before the exit handlers of libomptarget.
+        // Register the exit handler again, to run before those of libomptarget.
         monitor::notice_exit();
         debug!("this device is {}", runtime.name());
         Ok(self.runtime.get_or_init(|| runtime))
     }
 
-    /// Allocates the arena instead of an earlier one.
+    /// Allocates the arena in place of an earlier one.
     fn allocate(&self, runtime: &Runtime, wish: &Wish) -> Result<Range<u64>> {
         let mut arena = self.arena.lock();
         self.loaded.write().arena = 0..0;
@@ -221,7 +221,7 @@ impl Accelerator for Offload {
         let arena = self.allocate(runtime, wish)?;
         let is_direct = self.direct.settle(runtime, arena.clone(), copy)?;
         self.board.set_direct(is_direct);
-        // SAFETY: the accelerator's driver has pinned the memory for this, and it stays.
+        // SAFETY: the accelerator's driver pins this memory, which is never freed.
         let large = match (is_direct, unsafe { staging.pin(is_direct, |len| runtime.pin(len)) }) {
             (true, _) => LargeCopies::Direct,
             (false, true) => LargeCopies::Pinned,
@@ -252,7 +252,7 @@ impl Accelerator for Offload {
     }
 
     fn run(&self, launch: &Launch<'_>, copies: &mut Copies) -> Result<()> {
-        // LLVM's plugins up to 15 have a function for one team.
+        // LLVM's plugins up to 15 have a separate function for one team.
         let shape = launch.shape.unwrap_or(Shape { teams: [1, 0, 0], ..Shape::default() });
         for copied in copies.writes.iter().chain(&copies.reads) {
             self.access(copied.at, copied.bytes.len() as u64)?;
@@ -271,8 +271,8 @@ impl Backend for Offload {
     /// An accelerator's memory is in use or free; no part of a block can be given back.
     fn discard(&self, _: u64, _: u64) {}
 
-    /// Only the arena: not every MPI accesses the globals of images. Nothing after a fault, which may have taken the
-    /// context along.
+    /// Only the arena, because not every MPI accesses the globals of images; nothing after a fault, which may have
+    /// destroyed the context.
     fn direct(&self, at: u64, len: u64) -> Option<*mut u8> {
         let is_direct = self.direct.works() && monitor::fault().is_none() && self.loaded.read().is_in_arena(at, len);
         is_direct.then_some(at as *mut u8)
@@ -308,7 +308,7 @@ impl Backend for Offload {
     }
 
     fn target(&self) -> Target {
-        // Known only once there is memory.
+        // The target is known only once the device has memory.
         self.runtime.get().map_or(Target { machine: 0, architecture: 0 }, |runtime| runtime.gpu.target)
     }
 
@@ -321,7 +321,7 @@ impl Backend for Offload {
         runtime.check(target)?;
         let loads_here = runtime.gpu.target == Target::HOST && !is_bitcode(bytes);
         if loads_here {
-            // The plugin loads such an image into this process, and finds only libraries that are there already.
+            // The plugin loads this image into this process, and finds only libraries that are already loaded.
             let hints = libraries(list);
             for name in elf::needed_libraries(bytes)? {
                 if !find_library(&name, &hints, 0) {
@@ -332,7 +332,7 @@ impl Backend for Offload {
                 }
             }
         }
-        // SAFETY: nothing writes to the file any more.
+        // SAFETY: nothing writes to the file from now on.
         let mut file = unsafe { MmapOptions::new().len(bytes.len()).map_copy(&pending.file)? };
         if loads_here {
             // LLVM's host plugin makes the symbols of all images global, and an image that moved is loaded twice.
@@ -343,11 +343,11 @@ impl Backend for Offload {
         Ok(0)
     }
 
-    /// Registers it again while what is free around the earlier place is reserved.
+    /// Registers the image again while the free addresses around its earlier place are reserved.
     fn relocate(&self, id: u32) -> Result<u64> {
         let runtime = self.runtime()?;
         let image = self.take(id).ok_or_else(|| Error::new(format!("there is no image {id}")))?;
-        // The size that the loader looks for, if it is the one that loads it.
+        // The size that the loader would look for, if the loader loads the image.
         let span = elf::Image::parse(image.file, elf::MACHINE).map_or(0..image.file.len() as u64, |parsed| parsed.span);
         let reserved = image::reserve(span.end - span.start, image.moves + FAR);
         let placed = register(runtime, Image { moves: image.moves + 1, ..image });
@@ -373,8 +373,8 @@ impl Backend for Offload {
     }
 }
 
-/// The first fault, with the accelerator's name, and what libomptarget has printed, which ends the process itself if
-/// something fails.
+/// The first fault, with the accelerator's name and the output of libomptarget, which itself ends the process after a
+/// failure.
 fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
     static FAILURE: OnceLock<Failure> = OnceLock::new();
     let fault = monitor::fault()?;
@@ -385,7 +385,7 @@ fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
         }
         if !said.is_empty() {
             failure.text += &said;
-            // What the host knows about an address would follow libomptarget's words.
+            // Otherwise the host's words about the address would follow libomptarget's.
             failure.address = 0;
         }
         failure
@@ -393,7 +393,7 @@ fn fault_of(accelerator: impl FnOnce() -> Option<String>) -> Option<Fault> {
     Some(Fault { failure, ..fault })
 }
 
-/// Registers an image under new keys, has the accelerator load it, and finds its globals.
+/// Registers an image under new keys, makes the accelerator load it, and finds its globals.
 fn register(runtime: &Runtime, image: Image) -> Result<Image> {
     let mut key = keys(&image.entries)?;
     let mut places = HashMap::new();
@@ -413,12 +413,12 @@ fn register(runtime: &Runtime, image: Image) -> Result<Image> {
     Ok(Image { places, ..image })
 }
 
-/// The bytes of keys that an entry takes: libomptarget takes a global's key for the begin of a range.
+/// The bytes of keys that an entry needs: libomptarget takes a global's key for the beginning of a range.
 fn room(entry: &Entry) -> u64 {
     entry.size.max(1).next_multiple_of(KEY)
 }
 
-/// Addresses for the keys of all entries, which nothing else in this process can get: they are never released.
+/// Addresses for the keys of all entries. They are never released, so nothing else in this process can get them.
 fn keys(entries: &[Entry]) -> Result<u64> {
     let len = entries.iter().map(room).sum::<u64>().max(1) as usize;
     let keys = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Keeps this project's own plugin out of the libomptarget of a device.
 //!
-//! Loaded there, it reports no devices. But on the library path of the program, which devices inherit, it may hide
-//! another plugin: for LLVM 18 it has the name of the host's, and from LLVM 19 on it is part of a libomptarget that
-//! need not have any other.
+//! In a device, this plugin reports no devices. But on the program's library path, which devices inherit, it may hide
+//! another plugin: for LLVM 18 it has the name of the host plugin, and from LLVM 19 on it is part of a libomptarget
+//! that may contain no other.
 
 use std::env;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const PATH: &str = "LD_LIBRARY_PATH";
 const PLUGIN: &str = "libomptarget.rtl.mpi.so";
-/// What libomptarget 18 calls LLVM's own host plugin.
+/// The file name of LLVM's own host plugin in libomptarget 18.
 const HOST_PLUGIN: &str = "libomptarget.rtl.x86_64.so";
 
 /// The folders of LD_LIBRARY_PATH.
@@ -25,14 +25,14 @@ pub(super) fn are_in(folder: &Path) -> bool {
     folder.join(PLUGIN).exists()
 }
 
-/// True if this project's plugin stands for LLVM's host plugin there.
+/// True if this project's plugin has the name of LLVM's host plugin there.
 fn hides_host_plugin(folder: &Path) -> bool {
     let plugin = fs::canonicalize(folder.join(HOST_PLUGIN));
     plugin.is_ok_and(|file| file.file_name().is_some_and(|name| name == PLUGIN))
 }
 
-/// Takes folders in which the plugin hides LLVM's host plugin off LD_LIBRARY_PATH; returns true if there were any. The
-/// loader looks at that only when a process executes its program. Must be called before any thread starts.
+/// Removes folders in which the plugin hides LLVM's host plugin from LD_LIBRARY_PATH; returns true if there were any.
+/// The loader reads that variable only when a process executes a program. Must be called before any thread starts.
 pub(crate) fn leave() -> bool {
     let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = search_path().into_iter().partition(|f| hides_host_plugin(f));
     let Ok(others) = env::join_paths(others) else { return false };

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Releases of LLVM with the layouts below.
 const RELEASES: RangeInclusive<u32> = 16..=22;
-/// The version from which on [`KernelArgs`] have this layout.
+/// The first version with this layout of [`KernelArgs`].
 const ARGS_VERSION: u32 = 2;
 /// From this release on entries are [`GenericEntry`].
 const GENERIC_ENTRIES: u32 = 20;
@@ -27,12 +27,12 @@ const LITERAL: i64 = 0x100 | 0x20;
 /// Copies with a launch that are no arguments of the kernel: `OMP_TGT_MAPTYPE_ALWAYS` and `_TO` or `_FROM`.
 const WRITE: i64 = 4 | 1;
 const READ: i64 = 4 | 2;
-/// The flag `NoWait` of a launch, which is the program's business.
+/// The flag `NoWait` of a launch, which concerns only the program.
 const NO_WAIT: u64 = 1;
 
-/// What an image is registered with: a kernel, whose size is 0, or a global.
+/// An entry of a registered image: a kernel, whose size is 0, or a global.
 pub(super) struct Registered {
-    /// What libomptarget takes for its address in the program.
+    /// The address that libomptarget takes for the entry's address in the program.
     key: u64,
     name: CString,
     size: u64,
@@ -62,7 +62,7 @@ impl From<Registered> for OffloadEntry {
     }
 }
 
-/// `llvm::offloading::EntryTy`, its successor.
+/// `llvm::offloading::EntryTy`, the successor of [`OffloadEntry`].
 #[repr(C)]
 struct GenericEntry {
     reserved: u64,
@@ -121,7 +121,7 @@ struct KernelArgs {
     dynamic_memory: u32,
 }
 
-/// Defines the functions of libomptarget that this backend calls, and how to find them.
+/// Defines the table of libomptarget functions that this backend calls, and its lookup.
 macro_rules! calls {
     ($( $name:ident: $symbol:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
         struct Calls {
@@ -130,7 +130,7 @@ macro_rules! calls {
         }
 
         impl Calls {
-            /// The functions of a libomptarget of this release; fails with the name of one that it lacks.
+            /// The functions of a libomptarget of this release; fails with the name of a missing function.
             fn of(library: &Library, release: u32) -> std::result::Result<Calls, &'static str> {
                 Ok(Calls { release, $( $name: {
                     // SAFETY: the result is only copied, as a pointer to a function of this type.
@@ -162,10 +162,10 @@ calls! {
 }
 
 impl Calls {
-    /// The devices of the best kind that there are.
+    /// The devices of the best available kind.
     ///
-    /// libomptarget counts the devices only that some registered image is for, and that of LLVM 19 takes a first image
-    /// that none is for as a sign that all devices share the program's memory.
+    /// libomptarget counts only devices that some registered image is for. LLVM 19's takes a first image that is for no
+    /// device as a sign that all devices share the program's memory.
     fn accelerators(&self) -> Accelerators {
         // SAFETY: some image was registered; before that libomptarget would crash.
         let count = || unsafe { (self.devices)() };
@@ -184,7 +184,7 @@ impl Calls {
         let own = show_all(0, vec![Gpu::of(Target::HOST)]);
         let (first, amd) = (own.numbers.end, drivers::amd());
         let amd = match self.release {
-            // Their plugin for AMD would load an image without entries.
+            // The AMD plugin of these releases would load an image without entries.
             ..19 if !amd.is_empty() => {
                 // SAFETY: no condition.
                 unsafe { (self.start_all)() };
@@ -198,7 +198,7 @@ impl Calls {
         if amd.numbers.is_empty() { Accelerators { unused, ..own } } else { Accelerators { unused, ..amd } }
     }
 
-    /// Registers an image; it is never unregistered, because libomptarget 16 then stops the plugin for all images.
+    /// Registers an image. It is never unregistered, because libomptarget 16 would then stop the plugin for all images.
     fn register(&self, image: &'static [u8], entries: Vec<Registered>) {
         let (entries, entries_end) = match self.release {
             ..GENERIC_ENTRIES => leak::<OffloadEntry>(entries),
@@ -213,14 +213,14 @@ impl Calls {
     }
 }
 
-/// The begin and the end of entries that are never freed.
+/// The beginning and the end of entries that are never freed.
 fn leak<E: From<Registered>>(entries: Vec<Registered>) -> (*mut c_void, *mut c_void) {
     let entries: Vec<E> = entries.into_iter().map(E::from).collect();
     let range = entries.leak().as_mut_ptr_range();
     (range.start.cast(), range.end.cast())
 }
 
-/// Functions that are no part of OpenMP, for memory of this process that an accelerator's driver has pinned.
+/// Functions outside of OpenMP for memory of this process that an accelerator's driver pins.
 struct Pinned {
     alloc: unsafe extern "C" fn(usize, c_int) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void, c_int),
@@ -240,15 +240,15 @@ impl Pinned {
 struct Accelerators {
     /// Their numbers in libomptarget.
     numbers: Range<i32>,
-    /// What their driver says, in the order of the numbers.
+    /// Their descriptions by the driver, in the order of the numbers.
     gpus: Vec<Gpu>,
-    /// What drivers show of kinds of which libomptarget numbers none.
+    /// Accelerators that drivers show, of kinds of which libomptarget numbers none.
     unused: Vec<Gpu>,
 }
 
 impl Accelerators {
-    /// The accelerator at a place. If libomptarget has another number of them than the driver, only what all have in
-    /// common is known of it.
+    /// The accelerator at a place. If libomptarget and the driver have different numbers of accelerators, only their
+    /// common properties are known.
     fn describe(&self, place: usize) -> Gpu {
         let Some(first) = self.gpus.first() else { return Gpu::of(Target::HOST) };
         let Target { machine, architecture } = first.target;
@@ -260,10 +260,10 @@ impl Accelerators {
     }
 }
 
-/// A libomptarget and the accelerator of it that this device is.
+/// A libomptarget, and its accelerator that is this device.
 pub(super) struct Runtime {
     calls: Calls,
-    /// Its file.
+    /// The path of its file.
     path: String,
     device: i32,
     host: i32,
@@ -277,7 +277,7 @@ pub(super) struct Runtime {
 
 impl Runtime {
     /// Opens the libomptarget of the release that is in the program's list of libraries. This device is the accelerator
-    /// at its place, counted over and over if the node has fewer.
+    /// at its place, modulo the node's count.
     pub fn open(list: &[u8], seat: &Seat) -> Result<Runtime> {
         let (library, release, path) = open(list)?;
         let at = node::host_name();
@@ -285,7 +285,7 @@ impl Runtime {
             Error::new(format!("{path} on host {at} is no libomptarget of a known release: it has no {symbol}"))
         })?;
         let pinned = Pinned::of(&library);
-        // Its plugins have threads and exit handlers: it stays.
+        // Never close it: its plugins have threads and exit handlers.
         std::mem::forget(library);
         let found = calls.accelerators();
         if found.numbers.is_empty() {
@@ -310,7 +310,7 @@ impl Runtime {
         Ok(Runtime { calls, path, device, host, gpu, sharers, unused: found.unused, pinned, has_loaded })
     }
 
-    /// Fails unless the accelerator can execute an image that is built for this.
+    /// Fails unless the accelerator can execute an image for this target.
     pub fn check(&self, image: Target) -> Result<()> {
         self.gpu.target.check(image).map_err(|e| {
             let better = self.unused.iter().find(|gpu| gpu.target.check(image).is_ok());
@@ -319,10 +319,10 @@ impl Runtime {
         })
     }
 
-    /// Bytes for this device's arena, by what the driver says is free. `None` if it does not say.
+    /// Bytes for this device's arena, from the driver's count of free bytes. `None` if the driver does not tell.
     pub fn share(&self) -> Option<u64> {
         self.gpu.handle?;
-        // libomptarget starts the accelerator with the first allocation, and takes memory for itself then.
+        // libomptarget starts the accelerator at the first allocation, and then takes memory for itself.
         self.free(self.alloc(1)?);
         drivers::free_memory(&self.gpu).map(|free| self.sharers.arena(free, self.gpu.memory))
     }
@@ -343,7 +343,7 @@ impl Runtime {
         unsafe { (self.calls.free)(at as *mut c_void, self.device) };
     }
 
-    /// Allocates memory of this node that the accelerator's driver has pinned. Nothing else uses it, and it stays.
+    /// Allocates memory of this node that the accelerator's driver pins. Nothing else uses it, and it is never freed.
     pub fn pin(&self, len: usize) -> Result<*mut u8> {
         let Some(pinned) = &self.pinned else {
             return Err(Error::new(format!("{} has no llvm_omp_target_alloc_host", self.path)));
@@ -356,8 +356,8 @@ impl Runtime {
         let (mut byte, me) = (0, std::process::id() as i32);
         // SAFETY: the byte can be written.
         let read = unsafe { process::read_memory(me, at as u64, &raw mut byte, 1) };
-        // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor an
-        // access by the network's hardware.
+        // MPI copies between processes of a node in this way. Memory of a driver's file may not allow that, nor access
+        // by the network hardware.
         if read == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
             // SAFETY: nothing uses it.
             unsafe { (pinned.free)(at.cast(), self.device) };
@@ -408,20 +408,20 @@ impl Runtime {
         }
         self.calls.register(image, entries);
         let none = ptr::null_mut();
-        // SAFETY: mapping nothing starts the device if need be, and loads what was registered.
+        // SAFETY: mapping nothing starts the device if necessary, and loads the registered images.
         unsafe { (self.calls.begin_data)(none, self.device.into(), 0, none, none, none, none, none, none) };
         Ok(())
     }
 
-    /// The address of the global that is registered with this key.
+    /// The address of the global with this key.
     pub fn global(&self, key: u64) -> Option<u64> {
         // SAFETY: libomptarget looks the key up.
         let at = unsafe { (self.calls.mapped)(key as *const c_void, self.device) };
         (!at.is_null()).then_some(at as u64)
     }
 
-    /// Runs the kernel that is registered with this key, and makes the copies with it: the accelerator is synchronized
-    /// once. If the kernel fails, libomptarget ends the process.
+    /// Runs the kernel with this key together with the copies, so that the accelerator is synchronized once. If the
+    /// kernel fails, libomptarget ends the process.
     pub fn run(&self, key: u64, args: &[u64], shape: Shape, copies: &mut Copies) -> Result<()> {
         let mut arguments = Arguments::new(args);
         let bytes = copies.bytes.as_mut_ptr();
@@ -432,7 +432,7 @@ impl Runtime {
         let mut result = Ok(());
         for (copy, kind) in all.filter(|(copy, _)| !copy.bytes.is_empty()) {
             let (here, len) = (bytes.wrapping_add(copy.bytes.start).cast::<c_void>(), copy.bytes.len());
-            // SAFETY: libomptarget notes that memory of the accelerator belongs to this part of the buffer.
+            // SAFETY: libomptarget only notes that memory of the accelerator belongs to this part of the buffer.
             match unsafe { (self.calls.associate)(here, copy.at as *const c_void, len, 0, self.device) } {
                 0 => associated.push(here),
                 _ => result = Err(Error::new(format!("{} can't associate {len} bytes", self.name()))),
@@ -444,7 +444,7 @@ impl Runtime {
             result = unsafe { self.launch(key, arguments, shape) };
         }
         for here in associated {
-            // SAFETY: no copy is under way any more.
+            // SAFETY: all copies are complete.
             unsafe { (self.calls.disassociate)(here, self.device) };
         }
         result
@@ -454,8 +454,8 @@ impl Runtime {
     /// Copies among the arguments are from and to memory that is valid for them.
     unsafe fn launch(&self, key: u64, mut arguments: Arguments, shape: Shape) -> Result<()> {
         let mut kernel = KernelArgs {
-            // From 3 on (LLVM 19) libomptarget puts the launch's environment before the arguments; LLVM 18's plugins
-            // do, whatever the version.
+            // From version 3 on (LLVM 19), libomptarget puts the launch environment before the arguments; LLVM 18's
+            // plugins do so at any version.
             version: shape.version.max(ARGS_VERSION),
             count: arguments.values.len() as u32,
             bases: arguments.values.as_mut_ptr(),
@@ -472,8 +472,8 @@ impl Runtime {
         };
         let (teams, threads) = (shape.teams[0].cast_signed(), shape.threads[0].cast_signed());
         let key = key as *const c_void;
-        // SAFETY: the arrays have `count` elements and outlive the call, which is over when the kernel is; for copies
-        // the caller's promise.
+        // SAFETY: the arrays have `count` elements and outlive the call, which ends after the kernel; for copies, the
+        // caller's promise.
         match unsafe { (self.calls.kernel)(ptr::null_mut(), self.device.into(), teams, threads, key, &raw mut kernel) }
         {
             0 => Ok(()),
@@ -482,13 +482,13 @@ impl Runtime {
     }
 }
 
-/// What is known of an accelerator that libomptarget does not find, although its driver shows it.
+/// Describes an accelerator that its driver shows, but libomptarget does not find.
 fn without_plugin(gpu: &Gpu) -> String {
     let machine = elf::machine_name(gpu.target.machine);
     format!("the driver shows {gpu}, but libomptarget's plugin for {machine} is missing there, or can't use it")
 }
 
-/// The arguments of a launch, as libomptarget takes them.
+/// The arguments of a launch in libomptarget's form.
 struct Arguments {
     values: Vec<u64>,
     sizes: Vec<i64>,
@@ -509,12 +509,12 @@ impl Arguments {
     }
 }
 
-/// Opens libomp, and then the libomptarget that is in a list of the program's libraries or, if that has none because
-/// there is no program, of the latest release there is; returns that, its release and its file.
+/// Opens libomp, and then the libomptarget in the list of the program's libraries. If the list has none, because there
+/// is no program, takes the latest available release. Returns libomptarget, its release and its file.
 fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     let known = libraries(list);
     let Some((name, path)) = known.iter().find(|(name, _)| name.starts_with("libomptarget.so")) else {
-        // From LLVM 18 on its name has the minor version, too.
+        // From LLVM 18 on, its name also contains the minor version.
         let name = |release| format!("libomptarget.so.{release}{}", if release < 18 { "" } else { ".1" });
         let find = |release| open_release(release, &name(release), None);
         let mut earlier = RELEASES.rev().skip(1);
@@ -531,9 +531,9 @@ fn open(list: &[u8]) -> Result<(Library, u32, String)> {
     open_release(release, name, path.parent())
 }
 
-/// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in that where the program has it, in
-/// the usual ones, or where the loader looks. One that this project's plugin is part of is the last choice: it may have
-/// no other.
+/// Opens a libomptarget and the libomp beside it: in a folder of LD_LIBRARY_PATH, in the program's folder, in the usual
+/// ones, or where the loader looks. A libomptarget beside this project's plugin is the last choice: it may have no
+/// other plugin.
 fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Library, u32, String)> {
     let usual = [format!("/usr/lib/llvm-{release}/lib"), "/usr/local/lib".into()].map(PathBuf::from);
     let folders = own_plugins::search_path().into_iter().chain(first.map(Path::to_path_buf)).chain(usual);
@@ -545,7 +545,7 @@ fn open_release(release: u32, name: &str, first: Option<&Path>) -> Result<(Libra
     };
     let omp = if omp.exists() { omp } else { "libomp.so.5".into() };
     let load = |path: &Path| {
-        // SAFETY: this runs the library's initializers, which is what it is opened for.
+        // SAFETY: this runs the library's initializers, as intended.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| {
             let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
             Error::new(format!(

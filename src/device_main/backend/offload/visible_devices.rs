@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Leaves only this device's accelerator visible to the drivers. Otherwise libomptarget would initialize every
-//! accelerator, and so might an MPI that supports accelerators when it starts.
+//! Makes the drivers show only this device's accelerator. Otherwise libomptarget would initialize every accelerator,
+//! and so might an MPI that supports accelerators at its start.
 
 use crate::base::elf;
 use crate::sys::process;
@@ -10,12 +10,12 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// A variable that says which accelerators a driver shows to a process, and how many the node has of that kind.
+/// A variable that selects the accelerators that a driver shows to a process, and the node's number of that kind.
 type Driver = (&'static str, fn() -> usize);
 
 const DRIVERS: [Driver; 3] =
     [("CUDA_VISIBLE_DEVICES", nvidia), ("ROCR_VISIBLE_DEVICES", amd), ("ZE_AFFINITY_MASK", || intel(Path::new(DRM)))];
-/// The `e_machine` of images for them; no ELF files are for Intel's.
+/// The `e_machine` of images for these accelerators; 0 for Intel's, for which there are no ELF files.
 const MACHINES: [u16; DRIVERS.len()] = [elf::CUDA, elf::AMDGPU, 0];
 /// Where the kernel lists graphics devices.
 const DRM: &str = "/sys/class/drm";
@@ -23,7 +23,7 @@ const DRM: &str = "/sys/class/drm";
 const LIBRARIES: [&str; DRIVERS.len()] = ["/libcuda.so", "/libhsa-runtime64.so", "/libze_"];
 
 /// HIP, which an MPI may use, numbers the accelerators that `ROCR_VISIBLE_DEVICES` leaves. It prefers this variable to
-/// `CUDA_VISIBLE_DEVICES`, which it takes for its own otherwise.
+/// `CUDA_VISIBLE_DEVICES`, which it would otherwise take for its own.
 const HIP_VISIBLE: &str = "HIP_VISIBLE_DEVICES";
 
 /// A machine of each of [`DRIVERS`], and a number of accelerators.
@@ -34,14 +34,14 @@ type Values = [Option<String>; DRIVERS.len()];
 
 /// The choice of an accelerator before MPI starts.
 pub(crate) struct Narrowed {
-    /// The variables as they were.
+    /// The original values.
     before: Values,
-    /// What they were set to.
+    /// The values that were set.
     chosen: Values,
 }
 
-/// Narrows the variables to the accelerator for the device at this place among those of its node, if that is known
-/// already. Must be called before any driver and any thread starts.
+/// Narrows the variables to the accelerator for the device at this place among those of its node, if the place is
+/// already known. Must be called before any driver and any thread starts.
 pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
     let before = DRIVERS.map(|(name, _)| std::env::var(name).ok());
     let chosen = place.map(|place| shares(&before, place)).unwrap_or_default();
@@ -50,16 +50,16 @@ pub(crate) fn narrow(place: Option<usize>) -> Narrowed {
 }
 
 impl Narrowed {
-    /// A number that is equal for the processes of a node that choose from the same accelerators: those of the
-    /// variables that a batch system has not taken away by access to the device files. Such a process may see its only
-    /// one as the first, as others do.
+    /// A number that is equal for the processes of a node that choose from the same accelerators: those that the
+    /// variables select and whose device files are accessible. A batch system may take others away by file access; then
+    /// each process may see its only accelerator as the first, as others do.
     pub(crate) fn pool(&self) -> u32 {
         let mut hasher = FxHasher::default();
         (&self.before, accessible()).hash(&mut hasher);
         hasher.finish() as u32
     }
 
-    /// How many accelerators of each machine a device chooses from; 0 if that is unknown.
+    /// The number of accelerators of each machine from which a device chooses; 0 if unknown.
     pub(crate) fn choices(&self) -> Choices {
         let count = |i: usize| match &self.before[i] {
             Some(value) => listed(value).count(),
@@ -68,8 +68,9 @@ impl Narrowed {
         std::array::from_fn(|i| (MACHINES[i], count(i)))
     }
 
-    /// The ranks have found out this device's place. Narrows the variables again if the launcher's local rank has led
-    /// to another accelerator. A driver that has started by then keeps that one: returns what the user should know.
+    /// Narrows the variables again if this device's place, which the ranks have found out, leads to a different
+    /// accelerator than the launcher's local rank did. A driver that has already started keeps the earlier one: returns
+    /// a warning for the user.
     pub(crate) fn settle(&self, place: usize) -> Option<String> {
         let right = shares(&self.before, place);
         if right == self.chosen {
@@ -105,18 +106,18 @@ fn shares(before: &Values, place: usize) -> Values {
 fn set(values: &Values) {
     let set = DRIVERS.iter().zip(values).filter_map(|((name, _), value)| Some((*name, value.as_deref()?)));
     for (name, value) in set.chain(first_of_hip(values)) {
-        // SAFETY: no thread runs before MPI starts, and MPI's own ones do not read the environment any more.
+        // SAFETY: no thread runs before MPI starts, and MPI's own threads no longer read the environment.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// HIP's name for the only one of AMD's accelerators that the values leave.
+/// HIP's number of the only AMD accelerator that the values leave.
 fn first_of_hip([_, amd, _]: &Values) -> Option<(&'static str, &'static str)> {
     amd.as_ref().map(|_| (HIP_VISIBLE, "0"))
 }
 
 /// The accelerator for a place: one of those that the variable names or, if it is not set, of all. `None` leaves the
-/// variable as it is.
+/// variable unchanged.
 fn share(value: Option<&str>, count: impl Fn() -> usize, place: usize) -> Option<String> {
     let Some(value) = value else {
         let all = count();
@@ -131,13 +132,13 @@ fn listed(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(|one| !one.is_empty()).take_while(|one| !one.starts_with('-'))
 }
 
-/// Parts of NVIDIA's accelerators (MIG) that a value of `CUDA_VISIBLE_DEVICES` names. The driver shows a process only
-/// one.
+/// The number of parts of NVIDIA's accelerators (MIG) that a value of `CUDA_VISIBLE_DEVICES` names. The driver shows a
+/// process only one.
 pub(crate) fn parts_in(value: &str) -> usize {
     listed(value).filter(|one| one.starts_with("MIG-")).count()
 }
 
-/// The device files of accelerators that this process may use, whatever its cgroup takes away.
+/// The device files of accelerators that this process may use, given its cgroup's restrictions.
 fn accessible() -> Vec<PathBuf> {
     const PLACES: [(&str, &str); 2] = [("/dev", "nvidia"), ("/dev/dri", "renderD")];
     let files = PLACES.iter().flat_map(|&(folder, name)| files_in(Path::new(folder), name));
@@ -146,7 +147,7 @@ fn accessible() -> Vec<PathBuf> {
     files
 }
 
-/// The files of a folder that have this name with a number.
+/// The files of a folder with this name and a number.
 fn files_in(folder: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(move |path| {
@@ -163,20 +164,21 @@ fn nvidia() -> usize {
     nvidia_in(Path::new("/dev"), Path::new("/proc/driver/nvidia/gpus"))
 }
 
-/// The driver numbers those that are not taken away from this process. It creates missing files when it starts.
+/// The driver numbers the accelerators whose device files are accessible or missing: it creates missing files when it
+/// starts.
 fn nvidia_in(files: &Path, all: &Path) -> usize {
     let taken = files_in(files, "nvidia").filter(|file| !is_accessible(file)).count();
     fs::read_dir(all).map_or(0, Iterator::count).saturating_sub(taken)
 }
 
-/// AMD's driver lists processors too, with 0 as the identifier of their accelerator.
+/// Counts AMD's accelerators. The driver also lists processors, with 0 as the identifier of an accelerator.
 fn amd() -> usize {
     let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
     let is_accelerator = |text: String| text.trim() != "0";
     nodes.filter(|node| fs::read_to_string(node.path().join("gpu_id")).is_ok_and(is_accelerator)).count()
 }
 
-/// Intel's have render nodes here. (What has several tiles counts once.)
+/// Counts Intel's accelerators, which have render nodes here. (One with several tiles counts once.)
 fn intel(drm: &Path) -> usize {
     const VENDOR: &str = "0x8086";
     let devices = fs::read_dir(drm).into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Where two versions of pages differ.
+//! Finds the differences between two versions of pages.
 
 use crate::wire::BLOCK;
 use std::ops::Range;
@@ -19,14 +19,15 @@ pub(super) fn is_change_of(len: usize, new: &[u8], old: &[u8]) -> bool {
     words.filter(|(new, old)| new != old).take(most).count() == most
 }
 
-/// The ranges of blocks in which so much differs that all of the new version is less than what differs of both.
+/// The ranges of blocks in which so much differs that the whole new version is smaller than the differing bytes of
+/// both.
 pub(super) fn parts_with_much_change(new: &[u8], old: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let blocks: Vec<_> = new.chunks(BLOCK).zip(old.chunks(BLOCK)).collect();
     let is_much = move |i: usize| is_change_of(blocks[i].0.len() / 2, blocks[i].0, blocks[i].1);
     runs(new.len().div_ceil(BLOCK), is_much).map(|blocks| blocks.start * BLOCK..new.len().min(blocks.end * BLOCK))
 }
 
-/// The longest ranges below `end` of which `is_in` is true.
+/// The longest ranges below `end` for which `is_in` is true.
 fn runs(end: usize, is_in: impl Fn(usize) -> bool) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Faults of kernels at addresses of the program: a signal handler passes them to the pager and waits.
 //!
-//! All that the handler does is async-signal-safe. It may hold locks of the code that faulted, but never malloc's: no
-//! memory of the program gets there.
+//! Everything that the handler does is async-signal-safe. The code that faulted may hold locks, but never malloc's:
+//! malloc does not access memory of the program.
 
 use crate::base::Result;
 use crate::sys::layout::WINDOW;
@@ -10,7 +10,7 @@ use rustix::thread::futex;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// The lowest address that Linux maps by default (`vm.mmap_min_addr`), and the first one above all programs.
+/// The lowest address that Linux maps by default (`vm.mmap_min_addr`), and the first address above all programs.
 const LOWEST: u64 = 0x1_0000;
 const HIGHEST: u64 = 1 << 47;
 
@@ -29,11 +29,11 @@ pub(crate) enum Access {
     Call,
 }
 
-/// A fault, on the stack of its thread until it is not open any more.
+/// A fault. It lies on the stack of its thread, which stays while the fault is open.
 pub(super) struct Fault {
     pub address: u64,
     pub access: Access,
-    /// The slot of the kernel that the thread belongs to.
+    /// The slot of the thread's kernel.
     pub slot: usize,
     pub kernel: u64,
     result: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct Fault {
 
 /// The pager runs.
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Faults that the pager has not taken, the last one first.
+/// Faults that the pager has not taken yet, the most recent first.
 static LAST: AtomicPtr<Fault> = AtomicPtr::new(ptr::null_mut());
 /// Counts faults; the pager sleeps on it.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -58,7 +58,7 @@ pub(crate) fn is_of_program(address: u64) -> bool {
     (LOWEST..HIGHEST).contains(&address) && !WINDOW.contains(&address) && ARMED.load(Ordering::Acquire)
 }
 
-/// Resolves a fault of the calling thread, if that is possible: returns where the instruction, or the call, goes on.
+/// Resolves a fault of the calling thread, if possible, and returns the address for the access or the call.
 /// Async-signal-safe.
 pub(crate) fn resolve(address: u64, access: Access, (slot, kernel): (usize, u64)) -> Option<u64> {
     if !is_of_program(address) {
@@ -86,7 +86,7 @@ pub(crate) fn resolve(address: u64, access: Access, (slot, kernel): (usize, u64)
     }
 }
 
-/// Ends the process if the pager panics: kernels would wait for ever.
+/// Ends the process if the pager panics: kernels would wait forever.
 struct Guard;
 
 impl Drop for Guard {
@@ -95,7 +95,7 @@ impl Drop for Guard {
     }
 }
 
-/// Serves faults, for ever. The calling thread is the pager.
+/// Serves faults forever. The calling thread is the pager.
 pub(super) fn serve(handle: impl Fn(&Fault) -> Result<Option<u64>>) {
     let _guard = Guard;
     loop {
@@ -119,7 +119,7 @@ pub(super) fn serve(handle: impl Fn(&Fault) -> Result<Option<u64>>) {
             };
             let word = &raw const this.state;
             this.state.store(state, Ordering::Release);
-            // SAFETY: only the address is used: the thread may have left, and a wake-up without cause does no harm.
+            // SAFETY: the call uses only the address: the thread may have left, and a spurious wake-up does no harm.
             unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
         }
     }

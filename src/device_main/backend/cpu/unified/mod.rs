@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels that use the program's memory by its addresses.
+//! Kernels that use the program's memory at the program's addresses.
 //!
-//! - `arguments`: prefetches what a kernel's arguments point to, if it used that before.
-//! - `diff`: where two versions of a page differ.
+//! - `arguments`: prefetches the memory at a kernel's arguments, if the kernel used it before.
+//! - `diff`: finds the differences between two versions of a page.
 //! - `faults`: the signal handler's part: it passes a fault to the pager, and waits.
 //! - `page_cache`: pages that stay here after a region, until the program confirms or replaces them.
 //! - `pages`: the pages that are here: fetches them, maps them and sends their changes.
 //! - `read_ahead`: how much to fetch with one fault.
-//! - `record`: what kernels waited for, for the trace.
-//! - `running`: counts running kernels, so that one without such memory takes no lock.
+//! - `record`: records the waits of kernels, for the trace.
+//! - `running`: counts running kernels, so that a kernel without memory of the program takes no lock.
 //! - `source`: reads the program's memory, from its process or by messages.
-//! - `store`: the file in memory that has what was fetched.
+//! - `store`: the file in memory with the fetched memory.
 //! - `streamed`: memory with large pages, where a kernel writes in order.
 //! - `turns`: lets kernels run one after another where that is faster.
-//! - `working_sets`: prefetches what a kernel used when it ran last.
+//! - `working_sets`: prefetches what a kernel used in its last run.
 //!
-//! Nothing of this process lies at an address that the program may have (`sys::layout`), so an access to it faults. The
+//! Nothing of this process lies at an address that the program may use (`sys::layout`), so an access there faults. The
 //! faulting thread waits in its signal handler ([`faults`]) while one thread, the pager, fetches the memory
-//! ([`pages`]). When the kernel ends, the device sends the program what differs from what was fetched, before it
-//! answers the kernel's message. Then the memory is forgotten, unless another kernel runs.
+//! ([`pages`]). When the kernel ends, the device sends the program the differences from the fetched memory, before it
+//! answers the kernel's message. Then it forgets the memory, unless another kernel runs.
 
 mod arguments;
 mod diff;
@@ -72,7 +72,7 @@ pub(super) struct Unified {
 }
 
 impl Unified {
-    /// Begins to serve faults, if this process has left the program's addresses free. `find` is for calls.
+    /// Begins to serve faults, if this process has left the program's addresses free. `find` finds called functions.
     pub fn connect(
         self: &Arc<Unified>,
         upcalls: Arc<dyn Upcalls>,
@@ -81,7 +81,7 @@ impl Unified {
         if !layout::is_in_window() || self.upcalls.set(upcalls).is_err() {
             return;
         }
-        // A limit of the length of files (`ulimit -f`) is an error then.
+        // A write beyond the limit of file lengths (`ulimit -f`) is then an error.
         // SAFETY: ignoring a signal needs no handler.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let unified = self.clone();
@@ -95,7 +95,7 @@ impl Unified {
         self.log.begin();
     }
 
-    /// Takes what was recorded for the kernel that has run on a slot.
+    /// Takes the records for the kernel that has run on a slot.
     pub fn exchanges(&self, slot: usize) -> Vec<Exchange> {
         self.log.take(slot)
     }
@@ -104,7 +104,7 @@ impl Unified {
         self.upcalls.get().map(Arc::as_ref)
     }
 
-    /// A kernel begins on a slot: it sees what the program has written before.
+    /// Begins a kernel on a slot, so that it sees the program's earlier writes.
     #[inline]
     pub fn begin(&self, slot: usize) -> Result<()> {
         let begin = || self.pages.begin();
@@ -115,7 +115,7 @@ impl Unified {
         })
     }
 
-    /// Fetches what a kernel that begins on a slot will probably use, if that takes no round trip.
+    /// Fetches what a starting kernel will probably use, if that takes no round trip.
     #[inline]
     pub fn prefetch(&self, slot: usize, launch: &Launch<'_>) {
         let likely = self.arguments.likely(launch.kernel, launch.args);
@@ -123,13 +123,13 @@ impl Unified {
             return;
         }
         likely.into_iter().filter(|&at| is_of_program(at)).for_each(|at| {
-            // If it can't be had, the kernel faults there, and learns why.
+            // If this fails, the kernel faults there, and then reports why.
             let _ = self.fetch(slot, launch.kernel, at, true);
         });
     }
 
-    /// Makes memory accessible to the kernel on a slot; `forward`: from its page on. False if the program has nothing
-    /// there.
+    /// Makes memory accessible to the kernel on a slot; `forward`: only its page and those after it. False if the
+    /// program has nothing there.
     #[cold]
     fn fetch(&self, slot: usize, kernel: u64, at: u64, forward: bool) -> Result<bool> {
         let begin = clock::now();
@@ -144,7 +144,7 @@ impl Unified {
         Ok(got.is_some())
     }
 
-    /// True if a kernel that begins may wait for others.
+    /// True if a starting kernel may wait for others.
     #[inline]
     pub fn takes_turns(&self) -> bool {
         self.turns.are_taken()
@@ -169,7 +169,7 @@ impl Unified {
         Ok(())
     }
 
-    /// A kernel has ended on a slot: sends the program what it has changed, unless the device `is_lost`.
+    /// Ends a kernel on a slot: sends the program its changes, unless the device `is_lost`.
     #[inline]
     pub fn end(&self, slot: usize, launch: &Launch<'_>, is_lost: fn() -> bool) -> Result<()> {
         let settled = self.pages.end(|held| self.settle(held, slot, launch, is_lost));
@@ -190,7 +190,7 @@ impl Unified {
     ) -> Result<()> {
         let begin = clock::now();
         if is_lost() {
-            // All regions have failed: some of what this one would send may be the crashed one's.
+            // All regions have failed: some of the changes may be the crashed one's.
             return Ok(());
         }
         let Some(upcalls) = self.upcalls() else { return Ok(()) };
@@ -204,20 +204,20 @@ impl Unified {
         if let Ok(bytes @ 1..) = sent {
             self.log.add(slot, Kind::Change, begin, bytes);
         }
-        // After an error too: what the program has not taken over is no memory of it.
+        // Even after an error: changes that the program did not merge are not its memory.
         if is_last {
             held.empty(forget);
         }
         sent.map(drop)
     }
 
-    /// Makes memory accessible, or finds the function that a kernel calls; returns its address. None if the program has
-    /// nothing there.
+    /// Makes memory accessible, or finds the function that a kernel calls; returns the address of the memory or
+    /// function. None if the program has nothing there.
     fn handle(&self, fault: &Fault, find: &dyn Fn(&Function) -> Result<u64>) -> Result<Option<u64>> {
         if fault.access == Access::Call {
             let begin = clock::now();
             let Some(upcalls) = self.upcalls() else { return Ok(None) };
-            // Keeps other threads from asking.
+            // Keep other threads from making requests.
             let _held = self.pages.hold();
             let Some(function) = upcalls.function(fault.address)? else { return Ok(None) };
             let found = find(&function)?;

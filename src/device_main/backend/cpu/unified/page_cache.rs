@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The page cache of a device on another node: what it keeps of the program's memory after its regions have ended.
-//! Before it uses a block of pages again, it sends the program a digest of it, and the program confirms that its memory
-//! is the same.
+//! The page cache of a device on another node: memory of the program that it keeps after its regions have ended. Before
+//! the device uses a block of pages again, it sends the program the block's digest, and the program confirms that its
+//! memory is the same.
 
 use super::store::Store;
 use crate::base::Result;
@@ -13,20 +13,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// One digest is for a block, or for a part of one: blocks begin at multiples of their length.
+/// A digest covers a block or a part of one. Blocks begin at multiples of their length.
 const BLOCK: u64 = wire::BLOCK as u64;
 
 #[derive(Default)]
 pub(super) struct PageCache {
     pages: Ranges,
-    /// By number of the block: the value of `ends` when it was used last.
+    /// By number of the block: the value of `ends` at its last use.
     used: BTreeMap<u64, u64>,
     ends: u64,
 }
 
 impl PageCache {
-    /// All regions have ended; they have used these pages. Returns what is not kept any more, to stay below the limit:
-    /// the least recently used blocks.
+    /// Adds the pages that were used, once all regions have ended. Returns the least recently used blocks, which are
+    /// dropped to stay below the limit.
     pub fn add(&mut self, pages: &Ranges) -> Vec<Range<u64>> {
         self.ends += 1;
         let mut is_more = false;
@@ -61,7 +61,7 @@ impl PageCache {
         dropped.iter().collect()
     }
 
-    /// These pages are not kept any more.
+    /// Removes pages from the cache.
     pub fn remove(&mut self, range: &Range<u64>) {
         self.pages.remove(range);
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
@@ -77,24 +77,23 @@ impl PageCache {
     }
 }
 
-/// If memory has probably changed, only one of this many blocks is reported.
+/// If memory has probably changed, only one in this many blocks is reported.
 const FEW: usize = 16;
 
 /// The parts of a range that this process already has, as it reports them to the program.
 #[derive(Default)]
 pub(super) struct KnownParts {
     pages: Ranges,
-    /// As in a message.
+    /// The parts in the form of a message.
     list: Vec<u8>,
 }
 
 impl KnownParts {
-    /// Digests of these ranges, as they are in the store. Parts beyond a maximum number are left out, so the program
-    /// sends them again. If `are_other`, the program's memory has probably changed, and most parts are left out,
-    /// because digests take time.
+    /// Digests of these ranges in the store. Parts beyond a maximum number are left out, so the program sends them
+    /// again. If most blocks have probably changed (`are_other`), skips most digests, because these take time.
     pub fn of(store: &Store, ranges: impl Iterator<Item = Range<u64>>, are_other: bool) -> Result<KnownParts> {
         let mut known = KnownParts::default();
-        // Blocks stay in the processor's cache; mapping them would take longer than all of this.
+        // Read into one buffer, which stays in the processor's cache; mapping the blocks would take longer.
         let mut block = Vec::new();
         for part in ranges.flat_map(blocks).step_by(if are_other { FEW } else { 1 }).take(Known::MOST) {
             block.resize((part.end - part.start) as usize, 0);
@@ -109,7 +108,7 @@ impl KnownParts {
         Known(&self.list)
     }
 
-    /// True if this is enough to conclude, if none of it is the same, that the rest has probably changed too.
+    /// True if these parts are enough to conclude, if all of them differ, that the rest has probably changed too.
     pub fn is_much(&self) -> bool {
         self.pages.bytes() >= 4 * BLOCK
     }
@@ -120,7 +119,7 @@ impl KnownParts {
     }
 }
 
-/// The parts of a range that are in one block each.
+/// Divides a range at block boundaries.
 fn blocks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The pages of the program that this process has, at the program's addresses.
+//! This process's pages of the program's memory, at the program's addresses.
 //!
-//! They are private mappings of a store that has what was fetched. A page is written to the store before it is mapped,
-//! so no thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it. The store
-//! keeps what was fetched, and `pagemap` shows which pages have copies. To make a copy for each page takes long. So
-//! where a kernel writes in order, the pages that come next are copied at once, and all of them may have changed.
+//! They are private mappings of a store with the fetched bytes. A page is written to the store before it is mapped, so
+//! no thread sees it half fetched. When a kernel writes to a page, Linux gives this process a copy of it. The store
+//! keeps the fetched bytes, and `pagemap` shows which pages have copies. Copying page by page is slow. So where a
+//! kernel writes in order, the next pages are copied at once, and all of them may have changed.
 
 use super::diff::{WORD, changed_words, is_change_of, parts_with_much_change};
 use super::page_cache::{KnownParts, PageCache};
@@ -28,19 +28,19 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
-/// Most bytes of one change: its new and its old bytes go into one message.
+/// Most bytes of one change: its new and old bytes must fit into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
 
 pub(super) struct Pages {
     source: Source,
-    /// What was fetched.
+    /// The fetched bytes.
     fetched: Store,
     /// This process's pagemap.
     pagemap: File,
     mapped: Ranges,
-    /// Where kernels write in order: memory of this process alone.
+    /// Memory of this process alone, where kernels write in order.
     streamed: Streamed,
-    /// What `fetched` has from earlier regions, if the program is on another node.
+    /// The pages in `fetched` from earlier regions, if the program is on another node.
     cache: PageCache,
     read_ahead: ReadAhead,
     working_sets: WorkingSets,
@@ -50,7 +50,7 @@ pub(super) struct Pages {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub fetched: u64,
-    /// They were here, and the program has confirmed them.
+    /// Bytes that were here, and that the program has confirmed.
     pub unchanged: u64,
 }
 
@@ -67,12 +67,12 @@ impl Pages {
         self.mapped.around(address).is_some()
     }
 
-    /// Fetches the page of an address that a kernel uses, and others with it, unless it is there. `forward`: only those
-    /// behind it. None if the program has nothing there.
+    /// Fetches the page of an address that a kernel uses, and pages around it, unless it is here. `forward`: only pages
+    /// after it. None if the program has nothing there.
     pub fn fetch(&mut self, upcalls: &dyn Upcalls, kernel: u64, address: u64, forward: bool) -> Result<Option<Amount>> {
         let page = address & !(PAGE - 1);
         if self.mapped.around(page).is_some() {
-            // Another thread has waited for it.
+            // The page was fetched for another thread.
             let is_there = mapping::is_mapped(&(page..page + PAGE));
             return if is_there { Ok(Some(Amount::default())) } else { Err(Error::new("a region has unmapped it")) };
         }
@@ -103,19 +103,19 @@ impl Pages {
         Ok(Some(amount))
     }
 
-    /// What the store has around a page as the program has it, but is not mapped.
+    /// The range around a page that the store has up to date, though it is not mapped.
     fn here(&self, page: u64) -> Option<Range<u64>> {
         self.working_sets.ready.around(page)
     }
 
-    /// Fetches the kernel's working set into the store, as the program has it now.
+    /// Brings the kernel's working set in the store up to date with the program.
     fn fetch_working_set(&mut self, upcalls: &dyn Upcalls, kernel: u64, page: u64) -> Result<Amount> {
         let mut amount = Amount::default();
         if self.here(page).is_some() {
             return Ok(amount);
         }
         let mut wanted: Ranges = self.working_sets.begin(kernel, page).into_iter().collect();
-        // These are the program's already.
+        // Mapped pages are already up to date.
         self.mapped.iter().for_each(|range| wanted.remove(&range));
         let ranges: Vec<_> = wanted.iter().collect();
         if ranges.is_empty() {
@@ -128,7 +128,7 @@ impl Pages {
         }
         let wanted: Vec<_> = ranges.iter().cloned().zip(known.iter().map(KnownParts::list)).collect();
         let (fetched, ready) = (&self.fetched, &mut self.working_sets.ready);
-        // What does not come, the kernel asks for when it uses it, and then learns why.
+        // If a part does not arrive, the kernel requests it when it uses it, and then reports why.
         let _ = upcalls.fetch(&wanted, &mut |Piece { at, same, bytes }| {
             let same_end = at.saturating_add(same);
             let end = same_end.saturating_add(bytes.len() as u64);
@@ -144,7 +144,7 @@ impl Pages {
         Ok(amount)
     }
 
-    /// Fetches what the program has from the start of a range on, if anything.
+    /// Fetches and maps the readable prefix of a range.
     fn fetch_range(
         &mut self,
         upcalls: &dyn Upcalls,
@@ -169,7 +169,7 @@ impl Pages {
         Ok((Before { range: got, is_other }, amount))
     }
 
-    /// Has in the store, and in `own`, what the program has from the start of a range on.
+    /// Brings the readable prefix of a range into the store, and into `own`.
     fn receive(
         &mut self,
         upcalls: &dyn Upcalls,
@@ -204,25 +204,26 @@ impl Pages {
         }
         let got = range.start..*end.as_ref().unwrap_or(&range.start);
         if got.end < range.end && !self.source.is_near() {
-            // The program does not have this page any more; of those behind it nothing is known.
+            // The program no longer has this page; nothing is known of those after it.
             self.drop_kept(&(got.end..range.end.min(got.end + PAGE)));
         }
         let is_other = amount.unchanged == 0 && (is_other || known.is_much());
         end.map(|_| (Before { range: got, is_other }, amount))
     }
 
-    /// The program does not have these pages any more.
+    /// Drops kept pages that the program no longer has.
     fn drop_kept(&mut self, gone: &Range<u64>) {
         self.cache.remove(gone);
         self.fetched.free(gone);
     }
 
-    /// Sends what differs from what was fetched, for the kernel of message `seq`. Unless it is the `last` that runs,
-    /// what others write meanwhile differs the next time. Returns how many bytes the program was sent or offered.
+    /// Sends the differences from the fetched bytes, for the kernel of message `seq`. Unless it is the `last` that
+    /// runs, concurrent writes of others differ the next time. Returns how many bytes were sent or offered to the
+    /// program.
     pub fn send_changes(&mut self, upcalls: &dyn Upcalls, seq: u64, last: bool) -> Result<u64> {
         let mut outgoing = Outgoing { upcalls, seq, pending: Vec::new(), sent: Vec::new(), bytes: 0 };
         let result = self.push_changes(&mut outgoing, last);
-        // After an error too: what was pushed may count as fetched by now.
+        // Even after an error: pushed changes may already count as fetched.
         outgoing.flush();
         outgoing.sent.into_iter().for_each(|changes| self.source.note_sent(changes));
         result.map(|()| outgoing.bytes)
@@ -233,7 +234,7 @@ impl Pages {
         for written in self.written()? {
             let at = written.start;
             let old = self.fetched.view(&written, !self.source.is_near())?;
-            // SAFETY: these pages are mapped. If others may write there, they are only copied.
+            // SAFETY: these pages are mapped. If others may write there, the bytes are only copied.
             let mut now = unsafe { std::slice::from_raw_parts(at as *const u8, old.len()) };
             if !last {
                 copy.clear();
@@ -241,12 +242,12 @@ impl Pages {
                 now = &copy;
             }
             match self.source.is_near() {
-                // Too little for a part with much change, which comparing again would look for.
+                // Too little for a part with much change, so there is no need to compare again.
                 true if !is_change_of(LARGE, now, &old) => outgoing.push_words(at, now, &old, 0..now.len()),
                 true if outgoing.offer(at, now, self.fetched.to_offer())? => {}
                 _ => outgoing.push_range(at, now, &old)?,
             }
-            // The last region's changes are kept as the program has them now.
+            // Keep the changes, which the program now has too.
             if !last || !self.source.is_near() {
                 self.fetched.write(at, now)?;
             }
@@ -254,7 +255,7 @@ impl Pages {
         Ok(())
     }
 
-    /// What kernels have written to, or may have.
+    /// The ranges to which kernels have, or may have, written.
     fn written(&self) -> Result<Vec<Range<u64>>> {
         let (mut written, mut of_store) = (Ranges::default(), Ranges::default());
         self.mapped.iter().for_each(|range| of_store.insert(range));
@@ -286,7 +287,7 @@ impl Pages {
         written.is_ok_and(|pages| 2 * pages as u64 * PAGE > last.end - last.start)
     }
 
-    /// How many pages of a range differ from what was fetched.
+    /// The number of pages of a range that differ from the fetched bytes.
     fn changed_pages(&self, range: &Range<u64>) -> Result<usize> {
         let len = (range.end - range.start) as usize;
         let mut old = vec![0; len];
@@ -297,13 +298,13 @@ impl Pages {
         Ok(new.chunks(PAGE as usize).zip(old.chunks(PAGE as usize)).filter(|(new, old)| new != old).count())
     }
 
-    /// Fetches all pages again and takes over what the program has changed. Kernels use them meanwhile.
+    /// Fetches all pages again and takes over the program's changes, while kernels use the pages.
     pub fn refresh(&mut self, upcalls: &dyn Upcalls) -> Result<Amount> {
         self.forget_unused();
         let mut amount = Amount::default();
         for mut rest in self.mapped.iter().flat_map(steps).collect::<Vec<_>>() {
             check_mapped(&rest)?;
-            // What the program has unmapped is forgotten, and perhaps some of what is behind it: that is fetched again.
+            // Pages that the program unmapped are forgotten, and perhaps some after them: these are fetched again.
             let mut step = PAGE;
             while !rest.is_empty() {
                 let fetched = &self.fetched;
@@ -339,7 +340,7 @@ impl Pages {
         Ok(amount)
     }
 
-    /// True if something in a range differs from what was fetched.
+    /// True if something in a range differs from the fetched bytes.
     fn is_changed_in(&self, range: &Range<u64>) -> Result<bool> {
         for written in self.written()? {
             let common = written.start.max(range.start)..written.end.min(range.end);
@@ -355,11 +356,11 @@ impl Pages {
         Ok(false)
     }
 
-    /// No kernel runs: what is here is not the program's memory any more, but may be kept.
+    /// Forgets all pages, because no kernel runs: they are no longer the program's memory, but the store may keep them.
     pub fn forget(&mut self) {
         self.streamed.clear();
         for range in self.mapped.iter() {
-            // SAFETY: this object mapped what there is, and no kernel runs that could use it.
+            // SAFETY: this object mapped the pages, and no kernel runs that could use them.
             unsafe { mapping::unmap(range.start, range.end - range.start) };
         }
         if self.source.is_near() {
@@ -374,7 +375,7 @@ impl Pages {
         self.mapped.clear();
     }
 
-    /// Forgets what was fetched early and no kernel has used, and frees it unless earlier regions have left it.
+    /// Forgets prefetched pages that no kernel has used, and frees them unless the cache keeps them.
     fn forget_unused(&mut self) {
         let mut unused = mem::take(&mut self.working_sets.ready);
         self.mapped.iter().for_each(|range| unused.remove(&range));
@@ -392,7 +393,7 @@ impl Amount {
     }
 }
 
-/// Divides a range into what is asked for at once.
+/// Divides a range into the parts of single requests.
 fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     const STEP: usize = 64 << 20;
     (range.start..range.end).step_by(STEP).map(move |at| at..range.end.min(at + STEP as u64))
@@ -414,8 +415,8 @@ fn check_mapped(range: &Range<u64>) -> Result<()> {
     if mapping::is_mapped(range) { Ok(()) } else { Err(unmapped()) }
 }
 
-/// Takes over what differs in the program's memory now, `bytes`, from what was fetched. What a kernel has changed too
-/// stays as it was, as fetched too, for the program to find the conflict.
+/// Takes over the program's changes: where its memory, `bytes`, now differs from the fetched bytes. Bytes that a kernel
+/// has changed too stay as they were, also in the store, so that the program finds the conflict.
 fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     let mut known = vec![0; bytes.len()];
     fetched.read(at, &mut known)?;
@@ -429,8 +430,8 @@ fn take_over(fetched: &Store, at: u64, bytes: &[u8]) -> Result<()> {
     if is_changed { Ok(fetched.write(at, &known)?) } else { Ok(()) }
 }
 
-/// In a mapped word and in `old`, replaces the bytes that are equal in both by those of `new`. False if nothing
-/// changes. The page is a copy then.
+/// In a mapped word and in `old`, replaces the bytes that are equal in both by those of `new`, which makes the page a
+/// copy. False if nothing changes.
 ///
 /// # Safety
 /// The word is mapped. Other threads access it by accesses of the processor, never by references.
@@ -458,26 +459,26 @@ unsafe fn replace(at: u64, new: &[u8; WORD], old: &mut [u8; WORD]) -> bool {
     }
 }
 
-/// Changes that are to be sent, until they fill a message.
+/// Collects changes until they fill a message.
 struct Outgoing<'a> {
     upcalls: &'a dyn Upcalls,
     seq: u64,
     pending: Vec<u8>,
     /// The changes of the first messages that were sent, of one more than [`UNMERGED`] at most.
     sent: Vec<Vec<u8>>,
-    /// Of the program's memory, also what was offered instead.
+    /// Bytes of the program's memory that were sent or offered.
     bytes: u64,
 }
 
 impl Outgoing<'_> {
-    /// Has the program read a range itself; false if it can't.
+    /// Lets the program read a range itself; false if it can't.
     fn offer(&mut self, at: u64, now: &[u8], old: SharedFile) -> Result<bool> {
         let is_taken = self.upcalls.offer_changes(self.seq, at, now, old)?;
         self.bytes += if is_taken { now.len() as u64 } else { 0 };
         Ok(is_taken)
     }
 
-    /// Adds what differs in a range. Where that is much, all of it is sent.
+    /// Adds the differences in a range. Where much differs, sends whole blocks.
     fn push_range(&mut self, at: u64, now: &[u8], old: &[u8]) -> Result<()> {
         let mut done = 0;
         for part in parts_with_much_change(now, old).filter(|part| part.len() >= MEMORY_PIECE_MIN) {

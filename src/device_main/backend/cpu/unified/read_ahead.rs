@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Read-ahead: how much to fetch with one fault. A kernel that goes through memory in order gets more each time, so it
-//! faults ever more rarely.
+//! Read-ahead: how much to fetch at one fault. A kernel that goes through memory in order gets more each time, so it
+//! faults more and more rarely.
 
 use std::ops::Range;
 
 /// Bytes that are fetched around an address that continues no stream.
 pub(super) const LEAST: u64 = 64 << 10;
-/// From another node, a stream's next fetch is four times as large as its last one up to this size, then twice as
-/// large: a round trip may take as long as the transfer of this many bytes.
+/// From another node, a stream's next fetch is four times as large as its last one up to this size, and twice as large
+/// from there on: a round trip may take as long as the transfer of this many bytes.
 const SOON: u64 = 4 << 20;
 /// Most bytes that are fetched at once.
 const MOST: u64 = 64 << 20;
-/// Streams (threads, or arrays) that are followed at a time.
+/// The number of streams (threads, or arrays) that are followed at a time.
 const STREAMS: usize = 16;
 
-/// Where a thread of a kernel will fault next if it goes on in order, and how much was fetched for it last.
+/// Where a thread of a kernel will fault next if it goes on in order, and the size of its last fetch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     next: u64,
@@ -22,11 +22,11 @@ struct Stream {
     is_other: bool,
 }
 
-/// What was fetched last.
+/// A stream's last fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Before {
     pub range: Range<u64>,
-    /// Nothing there was as this process had kept it.
+    /// None of it equaled the bytes that this process had kept.
     pub is_other: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// What to fetch with this page and, if the page continues a stream, what was fetched for that before. The program
+    /// The range to fetch with this page and, if the page continues a stream, that stream's last fetch. The program
     /// `is_near` if it is on the same node.
     pub fn around(&self, page: u64, is_near: bool) -> (Range<u64>, Option<Before>) {
         match self.streams.iter().find(|s| s.follows(page)) {
@@ -51,7 +51,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes what was fetched.
+    /// Notes a fetch.
     pub fn note(&mut self, page: u64, Before { range, is_other }: Before) {
         let new = Stream { next: range.end, len: range.end - range.start, is_other };
         let place = self.streams.iter().position(|s| s.follows(page)).unwrap_or_else(|| {

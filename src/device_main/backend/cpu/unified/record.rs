@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What kernels wait for, if the device is traced.
+//! Records the waits of kernels, if the device is traced.
 
 use super::pages::Amount;
 use crate::base::clock;
@@ -20,15 +20,15 @@ impl Log {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Adds something that began at `begin` and ends now.
+    /// Adds a wait that began at `begin` and ends now.
     pub fn add(&self, slot: usize, kind: Kind, begin: u64, bytes: u64) {
         if self.is_on.load(Ordering::Relaxed) {
             self.all.lock().push((slot, Exchange { kind, bytes, begin, end: clock::now() }));
         }
     }
 
-    /// Adds a wait for memory that began at `begin` and ends now. If some of that was fetched, all of the time counts
-    /// for it.
+    /// Adds a wait for memory that began at `begin` and ends now. If any part was fetched, charges the whole wait to
+    /// fetching.
     pub fn add_fetch(&self, slot: usize, begin: u64, amount: Amount) {
         if amount.fetched > 0 {
             self.add(slot, Kind::Fetch, begin, amount.fetched);

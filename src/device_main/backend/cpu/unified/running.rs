@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Memory that kernels use without a lock, while other kernels begin and end.
 //!
-//! Most kernels use none of the program's memory, so a kernel takes the lock only if there is some. One word says
-//! that and counts the kernels. A kernel that begins before the memory is filled finds what the program has had since;
-//! one that begins later takes the lock.
+//! Most kernels use none of the program's memory, so a kernel takes the lock only if there is some. One word tells
+//! that, and counts the kernels. A kernel that begins before the memory is filled finds contents fetched after its
+//! beginning; one that begins later takes the lock.
 
 use crate::base::lock::{Guard, Mutex, order};
 use crate::base::sync::{AtomicUsize, Ordering};
@@ -20,20 +20,20 @@ pub struct Running<M> {
 }
 
 impl<M> Running<M> {
-    /// A kernel begins: it has to renew what it gets, if there is something.
+    /// Begins a kernel. If there is memory that kernels use, returns it: the caller must renew it.
     #[inline]
     pub fn begin(&self) -> Option<Held<'_, M>> {
         let before = self.state.fetch_add(KERNEL, Ordering::AcqRel);
         (before & USED != 0).then(|| self.hold())
     }
 
-    /// A kernel ends: `settle` is called if there is memory that kernels use.
+    /// Ends a kernel; calls `settle` if there is memory that kernels use.
     #[inline]
     pub fn end<R>(&self, settle: impl FnOnce(&mut Held<'_, M>) -> R) -> Option<R> {
-        // What this kernel has used stays until it has ended.
+        // The memory that this kernel has used stays until the kernel has ended.
         let mut held = (self.state.load(Ordering::Acquire) & USED != 0).then(|| self.hold());
         let result = held.as_mut().map(settle);
-        // Under the lock: of kernels that end at once, one finds that it is the only one.
+        // Under the lock, so that of several kernels that end at once, one finds that it is the only one.
         self.state.fetch_sub(KERNEL, Ordering::AcqRel);
         result
     }
@@ -60,13 +60,13 @@ impl<M> Held<'_, M> {
         self.state.load(Ordering::Acquire) / KERNEL == 1
     }
 
-    /// Makes memory accessible to kernels. Whatever begins before that finds out that it has to renew it.
+    /// Makes memory accessible to kernels. Kernels that begin from here on must renew it.
     pub fn fill<R>(&mut self, fill: impl FnOnce(&mut M) -> R) -> R {
         self.state.fetch_or(USED, Ordering::AcqRel);
         fill(&mut self.memory)
     }
 
-    /// Takes all memory from kernels. What begins meanwhile waits for that.
+    /// Takes all memory from kernels. Kernels that begin meanwhile wait for that.
     pub fn empty<R>(&mut self, empty: impl FnOnce(&mut M) -> R) -> R {
         let result = empty(&mut self.memory);
         self.state.fetch_and(!USED, Ordering::AcqRel);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are read from the process at once.
 const PIECE: usize = 256 << 10;
-/// Least bytes for which several threads gain.
+/// The least bytes for which several threads pay off.
 const COPY_MIN: usize = 4 << 20;
 const PAGE: usize = 4096;
 
@@ -31,7 +31,7 @@ impl Source {
         Source { process, is_allowed: false, unmerged: Unmerged::default(), buffer: vec![0; PIECE] }
     }
 
-    /// True if this process may access the program's, and so perhaps the other way round.
+    /// True if this process may access the program's, so that the program can perhaps access this one's.
     pub fn is_near(&self) -> bool {
         self.process.is_some()
     }
@@ -43,15 +43,15 @@ impl Source {
         }
     }
 
-    /// The process, if reading it shows the program's memory as it is now. Else the program has to be asked, which answers
-    /// once it has merged what is on its way.
+    /// The program's process, if reading it, and merging what is known to be unmerged, shows all earlier changes. Otherwise
+    /// the memory must be requested by message, which follows the changes that are on their way.
     fn readable(&mut self, upcalls: &dyn Upcalls) -> Option<i32> {
         let process = self.process.filter(|_| self.is_allowed)?;
         self.unmerged.settle(upcalls.unmerged()).then_some(process)
     }
 
-    /// Reads a range, or what there is from its start on, in pieces that follow each other. Returns where that ends.
-    /// `known` is what this process has already. The bytes are in `to` as well, if there is one.
+    /// Reads the readable prefix of a range, in consecutive pieces. Returns the prefix's end. `known` are the parts
+    /// that this process already has. Also copies the bytes to `to`, if given.
     pub fn read(
         &mut self,
         upcalls: &dyn Upcalls,
@@ -84,9 +84,8 @@ impl Source {
         Ok(end)
     }
 
-    /// Copies what the program has from the start of a range on to the same offsets of a file, and to `to` if there is
-    /// one, with several threads. Returns where that ends. `None` if nothing was copied: the range is short, or the
-    /// process can't be read there.
+    /// Copies the readable prefix of a range to the same offsets of a file, and to `to` if given, with several threads.
+    /// Returns the prefix's end. `None` if nothing was copied: the range is short, or the process can't be read there.
     pub fn copy(
         &mut self,
         upcalls: &dyn Upcalls,
@@ -111,7 +110,7 @@ impl Source {
             let (at, wanted) = (range.start + offset as u64, PIECE.min(len - offset));
             let bytes = match to {
                 // SAFETY: the slice is that long, and borrowed until `share` returns; no piece is done after that. Each
-                // thread has another one.
+                // piece has its own part.
                 Some(to) => unsafe { std::slice::from_raw_parts_mut((to + offset) as *mut u8, wanted) },
                 None => {
                     buffer.resize(PIECE, 0);
@@ -131,7 +130,7 @@ impl Source {
         (end > range.start).then_some(end)
     }
 
-    /// The same from the process; none if the system does not allow it.
+    /// [`Source::read`] from the process; none if the system does not allow that.
     fn read_process(
         &mut self,
         process: i32,
@@ -164,7 +163,7 @@ impl Source {
     }
 }
 
-/// The bytes of pieces that follow each other, up to the first one that is not whole.
+/// The total bytes of consecutive pieces, up to and including the first short one.
 fn until_first_short(pieces: &[usize]) -> usize {
     let whole = pieces.iter().take_while(|&&n| n == PIECE).count();
     whole * PIECE + pieces.get(whole).unwrap_or(&0)

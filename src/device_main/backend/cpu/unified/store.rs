@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! A file in memory whose offsets are the program's addresses. So neighboring pages are one mapping; a process can have
-//! 65,530 mappings.
+//! A file in memory whose offsets are the program's addresses. So neighboring pages share a mapping; a process can have
+//! only 65,530 mappings.
 
 use crate::base::Result;
 use crate::base::limits::MEMORY_KEPT;
@@ -24,24 +24,24 @@ const ADDRESSES: u64 = 1 << 47;
 pub(super) struct Store {
     file: Arc<File>,
     nonce: u64,
-    /// What the file may have memory for.
+    /// The ranges for which the file may have memory.
     kept: Ranges,
 }
 
 impl Store {
     pub fn new() -> Result<Store> {
-        // Its first bytes are of no page that a program may have.
+        // The nonce at its start is in no page that a program may have.
         let (file, nonce) = shared_file::create(ADDRESSES)?;
         Ok(Store { file: Arc::new(file), nonce, kept: Ranges::default() })
     }
 
-    /// For the program to read the file.
+    /// The description with which the program can open the file.
     pub fn to_offer(&self) -> SharedFile {
         let (pid, descriptor) = (std::process::id(), self.file.as_raw_fd() as u32);
         SharedFile { pid, descriptor, nonce: self.nonce, len: ADDRESSES }
     }
 
-    /// For other threads, while the owner holds its lock.
+    /// The file for other threads, which may use it while the owner holds its lock.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -54,13 +54,13 @@ impl Store {
         self.file.read_exact_at(to, at)
     }
 
-    /// Maps a range to its addresses. What is written there is not in the file, but in copies.
+    /// Maps a range to its addresses. Writes go to copies of the pages, not to the file.
     pub fn map(&self, range: &Range<u64>) -> io::Result<()> {
         mapping::map_file_at(range, &self.file)
     }
 
-    /// What the file has in a range. Unless all of it `is_needed`, pages of a large range are mapped only when they are
-    /// read.
+    /// The file's contents in a range. Unless all of it `is_needed`, pages of a large range are mapped only when they
+    /// are read.
     pub fn view(&self, range: &Range<u64>, is_needed: bool) -> Result<Mmap> {
         let mut view = MmapOptions::new().offset(range.start).len((range.end - range.start) as usize).clone();
         if is_needed || range.end - range.start < LARGE as u64 {
@@ -75,7 +75,7 @@ impl Store {
         self.kept.insert(range.clone());
     }
 
-    /// No kernel uses the file now: frees its memory if that is much.
+    /// Frees the file's memory if that exceeds a limit. No kernel may be using the file.
     pub fn trim(&mut self) {
         if self.kept.bytes() > MEMORY_KEPT {
             std::mem::take(&mut self.kept).iter().for_each(|range| self.free(&range));

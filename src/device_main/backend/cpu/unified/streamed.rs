@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Memory of this process alone, at addresses where kernels write in order. It has large pages, and does not fault for
+//! Memory of this process alone, at addresses where kernels write in order. It has large pages, and does not fault at
 //! each page. It is kept for later regions, because Linux clears new memory, which takes as long as copying to it.
 
 use crate::base::limits::{MOVED_KEPT, MOVED_MIN};
@@ -10,9 +10,9 @@ use std::ops::Range;
 pub(super) struct Streamed {
     ranges: Ranges,
     moved: Vec<Movable>,
-    /// For later ranges, the oldest first.
+    /// Memory for later ranges, the oldest first.
     kept: Vec<Movable>,
-    /// Least bytes that are moved.
+    /// The least bytes that are moved.
     pub min: u64,
 }
 
@@ -35,7 +35,7 @@ impl Streamed {
         }
     }
 
-    /// Moves memory to a range; false if the range has become too small, or the system can't.
+    /// Moves memory to a range; false if the range has become too small, or the system can't move it.
     pub fn place(&mut self, mut memory: Movable, range: &Range<u64>) -> bool {
         let is_moved = range.end - range.start >= self.min && memory.move_to(range).is_ok();
         if is_moved {
@@ -49,14 +49,14 @@ impl Streamed {
         &self.ranges
     }
 
-    /// This range is unmapped.
+    /// Forgets a range that is unmapped.
     pub fn remove(&mut self, range: &Range<u64>) {
         self.ranges.remove(range);
         let is_whole = |at: Range<u64>| at.end <= range.start || range.end <= at.start;
         self.moved.retain(|memory| memory.moved().is_none_or(is_whole));
     }
 
-    /// No kernel runs: takes the memory back.
+    /// Takes the memory back, because no kernel runs.
     pub fn clear(&mut self) {
         for mut memory in self.moved.drain(..) {
             // SAFETY: no kernel runs that could use it, and it was not removed.

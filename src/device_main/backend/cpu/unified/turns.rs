@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Kernels that use the program's memory take turns where that is faster than to overlap.
+//! Lets kernels that use the program's memory take turns where that is faster than overlapping.
 //!
-//! While kernels overlap, nothing that they have used is forgotten: each kernel that begins fetches all of it again,
-//! and each one that ends compares all of it. With `n` kernels, turns are faster if one kernel runs for less time than
-//! `n` times that work takes. So the next kernel waits that long for the running ones to end. They may run for longer,
-//! or depend on the one that waits: then it begins all the same. The more of these waits follow each other, the more
-//! kernels begin after each without waiting.
+//! While kernels overlap, none of the memory that they have used is forgotten: each kernel that begins fetches all of
+//! it again, and each kernel that ends compares all of it. With `n` kernels, turns are faster if one kernel takes less
+//! time than `n` times this work. So the next kernel waits that long for the running ones to end. If they run for
+//! longer, or depend on the waiting kernel, it begins all the same. The more such waits in vain follow each other, the
+//! more kernels begin after each without waiting.
 
 use crate::base::lock::{Mutex, order};
 use rustix::event::Timespec;
@@ -13,48 +13,48 @@ use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The part of the work's average that one observation makes up, and by which it shrinks with each kernel that uses no
-/// memory of the program.
+/// The weight of one observation in the work's average (1/8); the average also shrinks by this part with each kernel
+/// that uses no memory of the program.
 const NEW: u64 = 8;
-/// The part by which it shrinks with each turn, so that kernels overlap from time to time and the cost is measured
-/// again.
+/// The part by which the average shrinks with each turn, so that kernels overlap from time to time and the cost is
+/// measured again.
 const OLD: u64 = 4096;
-/// Most nanoseconds of work for one kernel: a program may be stopped meanwhile.
+/// Most nanoseconds of work for one kernel: the program may have been stopped meanwhile.
 const MOST_WORK: u64 = 10_000_000;
 /// Longest wait for a turn. Tests must not see it end.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000_000 } else { 1000 });
-/// Most kernels that begin without waiting after one that has waited in vain.
+/// Most kernels that begin without waiting after a kernel that waited in vain.
 const MOST_FREE: u32 = 4;
 
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Nanoseconds of work for each kernel that runs, when one begins and ends: an average.
+    /// The average work for each running kernel when one begins and ends, in nanoseconds.
     work: AtomicU64,
     /// Kernels that wait for their turn.
     waiting: AtomicUsize,
-    /// The one whose turn is next has it.
+    /// The kernel whose turn is next holds this lock.
     next: Mutex<Vain, { order::TURN }>,
-    /// The futex: counts how often the last kernel has ended.
+    /// The futex: counts how often the last running kernel has ended.
     ends: AtomicU32,
 }
 
-/// Waits in vain that have followed each other.
+/// Consecutive waits in vain.
 #[derive(Default)]
 struct Vain {
-    /// How many kernels may begin without waiting after the last one.
+    /// How many kernels may begin without waiting after the last wait in vain.
     kernels: u32,
     /// How many of those have not begun yet.
     left: u32,
 }
 
 impl Turns {
-    /// True if overlapping takes work.
+    /// True if overlapping costs work.
     #[inline]
     pub fn are_taken(&self) -> bool {
         self.work.load(Ordering::Relaxed) > 0
     }
 
-    /// A kernel calls `begin` in its turn. `running` counts kernels that run.
+    /// Waits for the calling kernel's turn, then calls `begin`. `running` counts running kernels.
     pub fn begin<R>(&self, running: impl Fn() -> usize, begin: impl FnOnce() -> R) -> R {
         // SeqCst pairs with `end`: either the kernel that ends sees this one, or this one sees that none runs.
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -96,14 +96,14 @@ impl Turns {
     pub fn overlap<R>(&self, running: usize, work: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
         let result = work();
-        // When a kernel begins, and once more when it ends.
+        // Twice: when a kernel begins and when it ends.
         let new = (2 * begin.elapsed().as_nanos() as u64 / running.max(1) as u64).clamp(1, MOST_WORK);
         let old = self.work.load(Ordering::Relaxed);
         self.work.store(if old == 0 { new } else { old - old / NEW + new / NEW }, Ordering::Relaxed);
         result
     }
 
-    /// A kernel has ended without memory of the program.
+    /// Notes that a kernel has ended without using memory of the program.
     #[inline]
     pub fn note_unused(&self) {
         if self.are_taken() {
@@ -116,7 +116,7 @@ impl Turns {
         self.work.store(work - work.div_ceil(part), Ordering::Relaxed);
     }
 
-    /// No kernel runs.
+    /// Notes that no kernel runs.
     #[inline]
     pub fn end(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {

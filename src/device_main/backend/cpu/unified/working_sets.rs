@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The working set of each kernel: what it used of the memory of a program on another node when it ran last. If the
-//! first page that the kernel uses now belongs to that set, all of the set is fetched at once; otherwise each part
-//! would take a round trip. A fetched page is mapped only when the kernel uses it, so a page that it no longer uses
-//! drops out of the set.
+//! The working set of each kernel: the memory of a program on another node that its last run used. Once the kernel
+//! touches one of those pages first, the whole set is fetched at once; otherwise each part would take a round trip. A
+//! fetched page is mapped only when the kernel uses it, so a page that it no longer uses drops out of the set.
 
 use crate::base::limits::{KERNELS_REMEMBERED, MEMORY_REMEMBERED, PARTS_REMEMBERED};
 use crate::base::ranges::Ranges;
@@ -11,11 +10,11 @@ use std::ops::Range;
 
 #[derive(Default)]
 pub(super) struct WorkingSets {
-    /// The kernel that has ended last is at the end.
+    /// Ordered by the kernels' last ends, the most recent at the end.
     used: VecDeque<Used>,
-    /// The first kernel that has used memory since no kernel ran.
+    /// The first kernel that has used memory since the last time when no kernel ran.
     first: Option<u64>,
-    /// What has arrived for that kernel and was not used yet.
+    /// Memory that has arrived for that kernel and was not used yet.
     pub ready: Ranges,
 }
 
@@ -23,13 +22,13 @@ pub(super) struct WorkingSets {
 struct Used {
     kernel: u64,
     parts: Vec<Range<u64>>,
-    /// In its last run the kernel used at least half of the set that it had before.
+    /// In its last run the kernel used at least half of its previous set.
     is_steady: bool,
 }
 
 impl WorkingSets {
-    /// A kernel uses a page. If it is the first kernel to do so, and the page is in its working set, returns the set if
-    /// that is steady.
+    /// Notes that a kernel uses a page. If it is the first kernel to use any, and the page is in its working set,
+    /// returns the set if that is steady.
     pub fn begin(&mut self, kernel: u64, page: u64) -> Vec<Range<u64>> {
         if self.first.is_some() {
             return Vec::new();
@@ -41,7 +40,7 @@ impl WorkingSets {
             .map_or(Vec::new(), |used| used.parts.clone())
     }
 
-    /// No kernel runs; these pages were used.
+    /// Notes that no kernel runs, and that these pages were used.
     pub fn end(&mut self, pages: &Ranges) {
         let Some(kernel) = self.first.take() else { return };
         let before = self.used.iter().position(|used| used.kernel == kernel);
