@@ -99,11 +99,11 @@ struct Options {
     program: Vec<OsString>,
 }
 
-/// To call before any library's constructor runs, which may start a thread (UCX's does): restores what the device has
-/// changed to be executed in its window.
+/// Restores what the device changed in order to be executed in its window. Must be called before any library's
+/// constructor runs, because it may start a thread (UCX's does).
 pub fn settle() {
-    // `std::env::args` is empty so early. The dynamic loader, which has executed this program then, comes first here. Nothing
-    // is allocated: the heap has to begin where `layout` lets it.
+    // `std::env::args` is still empty. In this command line the dynamic loader comes first if it executed this program.
+    // Do not allocate memory: the heap has to begin where `layout` lets it.
     let mut command = [0; 16 << 10];
     let file = rustix::fs::open(c"/proc/self/cmdline", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let len = file.and_then(|file| rustix::io::read(file, &mut command)).unwrap_or(0);
@@ -139,7 +139,7 @@ pub fn main(workers: &Workers) -> ExitCode {
                 .exec();
             Err(Error::from(e).context(format_args!("can't run {}", options.program[0].to_string_lossy())))
         }
-        // The program does not start MPI then, so no device would learn that it exits.
+        // The program does not start MPI without offloading, so no device would learn that it exits.
         Ok(Options { supervised: None, .. }) if settings::offloading_is_disabled() && launcher().is_some() => Ok(()),
         Ok(options) => {
             let programs = if options.program.is_empty() { options.programs } else { options.ranks };

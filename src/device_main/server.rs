@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The main loop of a device: receives messages, executes those for the whole device at once, schedules the others,
-//! and exits when the host says so.
+//! The main loop of a device: receives messages, executes at once those that concern the whole device, schedules the
+//! others, and exits when the host requests it.
 //!
 //! The thread that holds the inbox schedules messages one by one as they arrive.
 
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long the end of MPI may take on a device that lost a thread in the loader, which MPI needs.
 const LOST_PATIENCE: Duration = Duration::from_secs(2);
-/// Polls of the receiver between calls of `poll_housekeeping`.
+/// The number of polls by the receiver between calls of `poll_housekeeping`.
 const POLLS: u32 = 16;
 
 pub(crate) struct Server<B> {
@@ -82,7 +82,8 @@ impl<B: Execute> Server<B> {
         self.shared.loader.pending(image).map(|image| image.bytes().to_vec())
     }
 
-    /// From now on a panic of any thread exits this process: other threads may wait for that thread, for ever.
+    /// From now on a panic of any thread exits this process: otherwise other threads might wait for that thread
+    /// forever.
     pub fn exit_on_panic(&self) {
         let shared = self.shared.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -116,7 +117,7 @@ impl<B: Execute> Server<B> {
         self.interpreter.settle_faults();
     }
 
-    /// Makes progress and schedules what has arrived. Returns the message that arrived if it can be executed.
+    /// Makes progress, and schedules a message that has arrived. Returns the message if it can be executed now.
     #[inline]
     fn drive(&self) -> (Progress, Option<Box<Work>>) {
         let host = &self.shared.host;
@@ -131,7 +132,7 @@ impl<B: Execute> Server<B> {
         }
     }
 
-    /// The same for a thread that cannot execute now, until nothing is left.
+    /// Calls [`Server::drive`] until it makes no progress, for a thread that cannot execute messages now.
     fn drive_only(&self) {
         let pool = &self.shared.pool;
         loop {
@@ -220,8 +221,8 @@ impl<B: Execute> Server<B> {
         Ok(())
     }
 
-    /// The receiver executes a message, or passes it on with the token. If neither may be now, the message stays ready,
-    /// and the result is false.
+    /// Executes a message on the receiver, or passes it to another thread. If neither is possible now, the message
+    /// stays ready, and the result is false.
     #[inline]
     fn take_up(&self, me: &mut Me, mut work: Box<Work>, backoff: &mut Backoff<'_>) -> bool {
         let pool = &self.shared.pool;
@@ -238,13 +239,13 @@ impl<B: Execute> Server<B> {
                 None => return true,
             }
         }
-        // Without an idle thread, a long kernel would stop all receiving, and it may wait for data itself.
+        // Without an idle thread, a long kernel would stop all receiving, and the kernel may itself wait for data.
         // A lost device runs no kernels, and may have no idle thread left.
         if !pool.has_idle_thread() && work.may_take_long() && !self.interpreter.is_lost() {
             pool.push(work);
             return false;
         }
-        // First: no doorbell may ring for a thread that is in a kernel.
+        // Before the kernel: no doorbell may ring for a thread that runs one.
         backoff.reset();
         let is_long = self.execute_placed(me, work);
         if std::mem::take(&mut me.was_long) || is_long {
@@ -254,7 +255,7 @@ impl<B: Execute> Server<B> {
         true
     }
 
-    /// Executes a message on a core that goes with the host's; true if messages are long.
+    /// Executes a message on a core that suits the host's core; true if messages take long.
     #[inline]
     fn execute_placed(&self, me: &mut Me, work: Box<Work>) -> bool {
         if !self.shared.host.is_near() {

@@ -30,7 +30,8 @@ use crate::wire::hello::{Hello, Role};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Starts the server of a rank whose devices are processes, if the settings say so; before any thread and MPI.
+/// Starts the server of a rank whose devices are processes, if the settings request it. Called before MPI and any
+/// thread start.
 pub struct Workers(pub(crate) StartWorkers);
 
 type StartWorkers = fn(&Settings) -> Result<Option<Box<dyn Rank>>>;
@@ -77,12 +78,12 @@ impl Place {
         &self.hellos[self.mpi.rank]
     }
 
-    /// Bytes of a fragment of bulk data.
+    /// The size of a fragment of bulk data.
     pub fn fragment(&self) -> u64 {
         self.hellos[self.host.0].fragment
     }
 
-    /// Threads that a device may use, by its share of the cores.
+    /// The number of threads that a device may use, from its share of the cores.
     pub fn threads(&self) -> usize {
         (self.me().cores.len() / sharers(&self.hellos, self.mpi.rank)).max(1)
     }
@@ -105,9 +106,10 @@ impl Place {
     }
 }
 
-/// Images bring their own libomptarget and libomp into this process, which read the environment when they are loaded.
-/// libomptarget must not look for devices here. libomp must not start tools (OMPT), whose end this process does not
-/// run, nor display its settings: the user means those of the program. Must be called before any thread starts.
+/// Images load their own libomptarget and libomp into this process, and these read the environment when they are
+/// loaded. libomptarget must not look for devices here. libomp must not start tools (OMPT), because this process does
+/// not finalize them, nor display its settings: the user wants to see the program's. Must be called before any thread
+/// starts.
 pub(super) fn set_environment() {
     // SAFETY: no other thread runs yet.
     unsafe {
@@ -119,8 +121,8 @@ pub(super) fn set_environment() {
     }
 }
 
-/// The opposite: regions must run on an accelerator of this node, by a plugin other than this project's. Must be called
-/// before any thread starts.
+/// Makes regions run on an accelerator of this node, by a plugin other than this project's; overrides
+/// [`set_environment`]. Must be called before any thread starts.
 fn offload_here() {
     // SAFETY: no other thread runs yet.
     unsafe {
@@ -129,7 +131,7 @@ fn offload_here() {
     }
 }
 
-/// Serves as a device, or as the rank of several. `supervised` is the descriptor of the crash board if
+/// Serves as a device, or as a rank with several devices. `supervised` is the descriptor of the crash board if
 /// this process has a supervisor already; the first `programs` ranks of the job are programs.
 pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -> Result<Infallible> {
     if launcher().is_none() {
@@ -144,7 +146,7 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -
         // SAFETY: ignoring a signal needs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // If the parent had it ignored, this process would not learn how its children exit.
+    // If the parent ignored this signal, this process would not learn how its children exit.
     // SAFETY: the default needs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     node::require_proc()?;
@@ -155,13 +157,13 @@ pub(super) fn serve(supervised: Option<i32>, programs: u32, workers: &Workers) -
     }
     let board = match supervised {
         Some(fd) => {
-            // Executed by the dynamic loader, it has the loader's name.
+            // If the dynamic loader executed this process, it has the loader's name.
             let _ = rustix::thread::set_name(c"llvm-offload-mpi");
             supervisor::board(fd)?
         }
         None => {
             if settings.bind != Bind::Inherit {
-                // Now, while the launcher is the parent.
+                // Do this now, while the launcher is the parent.
                 node::undo_binding();
             }
             let anew = match settings.backend {
@@ -220,7 +222,7 @@ pub(crate) fn execute<B: Execute>(
     (board, backend): (&'static CrashBoard, B),
     settings: &Settings,
 ) -> Result<Infallible> {
-    // For regions, standard input is empty: the launcher's is the program's.
+    // Regions have an empty standard input: the launcher's belongs to the program.
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(null);
     }
@@ -232,10 +234,10 @@ pub(crate) fn execute<B: Execute>(
     if !layout::is_in_window() {
         server.run()
     }
-    // Not on the first stack, which is outside of the window.
+    // Do not run on the first thread's stack, which is outside the window.
     let thread = std::thread::Builder::new().stack_size(pool::stack_limit());
     let thread = thread.spawn(move || server.run()).map_err(|e| Error::from(e).context("can't start a thread"))?;
-    // It never ends.
+    // The thread never ends.
     let _ = thread.join();
     quit(1)
 }

@@ -24,7 +24,7 @@ struct Log {
     events: Vec<TraceEvent>,
     dropped: u64,
     kernels: FxHashMap<u64, Sum>,
-    /// By kernel, the program's memory that it fetched, found unchanged, and changed.
+    /// For each kernel, the program's memory that it fetched, that it found unchanged, and that it changed.
     memory: FxHashMap<u64, [Sum; 3]>,
     moved: [Sum; Direction::ALL.len()],
 }
@@ -67,7 +67,7 @@ impl Trace {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// The trace of a message that arrives now, if anything is traced.
+    /// A trace for a message that arrives now, if messages are traced.
     #[inline]
     pub fn message(&self) -> Option<Box<MessageTrace>> {
         self.on.load(Ordering::Relaxed).then(Box::default)
@@ -114,7 +114,7 @@ impl Trace {
         if log.dropped > 0 && put(Record::Dropped(log.dropped)) {
             log.dropped = 0;
         }
-        // From the end, so that none is moved; the host sorts them.
+        // Take events from the end, so that no event moves; the host sorts them.
         while let Some(&event) = log.events.last()
             && put(Record::Event(event))
         {
@@ -124,16 +124,16 @@ impl Trace {
     }
 }
 
-/// What is recorded of one message while it is executed.
+/// The record of one message while it is executed.
 #[derive(Default)]
 pub(crate) struct MessageTrace {
     /// The stamp `at` is still current.
     fresh: bool,
     /// The last time stamp.
     at: u64,
-    /// When the first command was started, 0 before.
+    /// The time at which the first command started; 0 before.
     begun: u64,
-    /// The direction in which data has been moved since `at`; the time is 0 until that ends.
+    /// The direction in which data is being moved since `at`, and how much; the time is 0 until the move ends.
     moving: Option<(Direction, Sum)>,
     /// The last event, not recorded yet.
     last: Option<TraceEvent>,
@@ -181,7 +181,7 @@ impl MessageTrace {
         }
     }
 
-    /// The start time of what begins now.
+    /// The start time of an action that begins now.
     #[cold]
     #[inline(never)]
     pub fn start(&mut self) -> u64 {
@@ -240,7 +240,7 @@ impl MessageTrace {
         }
     }
 
-    /// Records the message. Its reply was sent or will be next.
+    /// Records the message. Its reply was sent, or is sent next.
     #[cold]
     #[inline(never)]
     pub fn finish(&mut self, trace: &Trace, head: Head) {

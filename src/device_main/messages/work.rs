@@ -21,18 +21,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(crate) struct Work {
     pub head: Head,
     pub message: Vec<u8>,
-    /// How much of the message was executed.
+    /// The offset up to which the message was executed.
     pub position: usize,
     pub reply: Vec<u8>,
-    /// Copies that a launch may take along, of an accelerator only.
+    /// Copies that a launch may take along; only with an accelerator.
     pub copies: Option<Box<Copies>>,
-    /// The bulk data of its first command, if that arrives before the message's turn; of an accelerator only.
+    /// The bulk data of its first command, if that arrives before the message's turn; only with an accelerator.
     pub early: Option<Arc<Early>>,
-    /// Its queue has gone on, although the message is not over.
+    /// Its queue has continued with the next message, although this one is not finished.
     pub is_passed: bool,
-    /// If set, no more of the message is executed.
+    /// If set, the rest of the message is not executed.
     pub failure: Option<Failure>,
-    /// What is recorded of the message, if anything. Boxed because a message is moved several times.
+    /// The message's trace, if it is traced. Boxed because a message is moved several times.
     pub trace: Option<Box<MessageTrace>>,
 }
 
@@ -76,13 +76,13 @@ impl Work {
         false
     }
 
-    /// The command that is next, if any.
+    /// The next command, if any.
     pub fn next(&self) -> Option<Command<'_>> {
         Operations::resume(&self.message, self.position).take().ok().flatten()
     }
 
-    /// True if a long copy to, from or within an accelerator comes next, outside of a launch. `is_direct` says if MPI
-    /// makes one from an address.
+    /// True if a long copy to, from or within an accelerator comes next, outside a launch. `is_direct` says whether MPI
+    /// sends directly from an address.
     pub fn copies_long(&self, is_direct: impl Fn(u64, u64) -> bool) -> bool {
         match (&self.copies, self.next()) {
             (Some(_), Some(Command::LaunchShaped { .. })) => false,
@@ -93,8 +93,8 @@ impl Work {
         }
     }
 
-    /// The bulk data with which the message begins and its address, if it may be received before the message's turn and
-    /// is not yet.
+    /// The peer, address and length of the bulk data with which the message begins, if it may be received before the
+    /// message's turn and is not being received yet.
     pub fn early_data(&self) -> Option<(Peer, u64, u64)> {
         match self.next()? {
             Command::Receive { to, len, rank, tag } if self.early.is_none() && len <= STAGED => {
@@ -104,7 +104,7 @@ impl Work {
         }
     }
 
-    /// True if bulk data comes next.
+    /// True if the next command moves bulk data.
     pub fn moves_bulk(&self) -> bool {
         matches!(self.next(), Some(Command::Receive { .. } | Command::Send { .. }))
     }
@@ -127,7 +127,7 @@ impl Work {
     }
 }
 
-/// Takes the next command of a message whose execution has got to `position`. Also returns where it begins.
+/// Takes the next command of a message that was executed up to `position`. Also returns the command's offset.
 #[inline]
 pub(crate) fn take_up<'a>(
     (message, position): (&'a [u8], &mut usize),
@@ -167,8 +167,8 @@ impl Early {
         Arc::new(Early { peer, len, event, state: Mutex::new(EarlyState::InFlight) })
     }
 
-    /// The data has arrived, or the peer has none. If it is the message's turn, returns the message with the data, and
-    /// where to write that.
+    /// The data has arrived, or the peer has none. If it is the message's turn, returns the message, the address to
+    /// write to, and the data.
     pub(crate) fn arrived(&self, data: Data) -> Option<(Box<Work>, u64, Data)> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, EarlyState::InFlight) {
@@ -180,8 +180,8 @@ impl Early {
         }
     }
 
-    /// It is the message's turn. Returns the message with the data if that has arrived; otherwise [`Early::arrived`]
-    /// will.
+    /// It is the message's turn. Returns the message with the data if the data has arrived; otherwise
+    /// [`Early::arrived`] returns them later.
     pub(crate) fn take(&self, work: Box<Work>, to: u64) -> Option<(Box<Work>, Data)> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, EarlyState::InFlight) {
@@ -195,7 +195,7 @@ impl Early {
 }
 
 /// The messages whose kernels run, by slot. A swap with null takes a message out, so that only one thread
-/// gets it: the kernel's own, or the one that fails all messages after a crash.
+/// gets it: the kernel's thread, or the thread that fails all messages after a crash.
 pub(crate) struct Running([AtomicPtr<Work>; THREADS]);
 
 impl Default for Running {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Output of regions, kept in memory until the host takes it.
 //!
-//! Standard output and error are files in memory instead of pipes. A print never blocks, and output
-//! from before a crash survives. To check for new output after each region costs a load from a mapped
-//! page instead of a system call: past the end of the file that page holds zeros, so a non-zero byte
-//! is new output. (Output that begins with a NUL byte is noticed when the device idles for some
-//! microseconds.)
+//! Standard output and error are files in memory instead of pipes. A print never blocks, and output from before a crash
+//! survives. The check for new output after each region is a load from a mapped page instead of a system call: beyond
+//! the end of the file that page holds zeros, so a non-zero byte is new output. (Output that begins with a NUL byte is
+//! noticed when the device idles for some microseconds.)
 //!
-//! A device with an accelerator has a libomptarget that prints errors. Such lines are held back: the error message of
-//! the failure that they explain has them, or else they follow later.
+//! On a device with an accelerator, libomptarget prints errors. Those lines are held back: they become part of the
+//! error message of the failure that they explain, or are sent later.
 //!
-//! The host acknowledges what it has written. The amount of unacknowledged output is bounded, except in a process that
-//! repeats another one's work: there an acknowledgement may have to wait for an answer, which waits for the output.
+//! The host acknowledges output that it has written. The amount of unacknowledged output is bounded, except in a
+//! process that repeats another process's work: there an acknowledgement may wait for an answer, which waits for the
+//! output.
 
 use super::libomptarget_errors;
 use crate::base::limits::{OUTPUT_AHEAD, OUTPUT_BEFORE_REPLY};
@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const PAGE: u64 = 4096;
 /// A line of at most this many bytes is written at once.
 const LINE_MAX: usize = 64 << 10;
-/// Most bytes that are held back.
+/// The maximum number of bytes that are held back.
 const HELD_MAX: usize = 8 << 10;
-/// Bytes that were taken are returned to the system in steps of this size.
+/// The memory of bytes that were taken is returned to the system in steps of this size.
 const STEP: u64 = 1 << 20;
 
 unsafe extern "C" {
@@ -48,12 +48,12 @@ unsafe extern "C" {
 /// What regions print, and how much of it the host has not written yet.
 pub(crate) struct Output {
     sinks: Mutex<[Sink; 2], { order::OUTPUT }>,
-    /// Bytes that were sent, and that the host has written.
+    /// The number of bytes that were sent, and the number that the host has written.
     printed: AtomicU64,
     written: AtomicU64,
     /// Lines are held back.
     holds: AtomicBool,
-    /// Nothing waits for acknowledgements.
+    /// Output does not wait for acknowledgements.
     is_unlimited: AtomicBool,
 }
 
@@ -73,16 +73,16 @@ struct Sink {
 #[derive(Default)]
 struct Filter {
     held: Vec<u8>,
-    /// What was held back and goes to the host now.
+    /// Lines that were held back and are to be sent now.
     released: Vec<u8>,
     /// The last line that was passed on has not ended.
     within_line: bool,
-    /// Nothing that has not ended is held back.
+    /// The next [`Filter::sort`] passes on an unfinished line, too.
     passes: bool,
 }
 
 impl Output {
-    /// Files in memory, without redirecting anything to them.
+    /// Creates the files in memory, but redirects nothing to them.
     pub fn empty() -> Result<Output> {
         let sinks = Mutex::new([Sink::new(Stream::Out)?, Sink::new(Stream::Err)?]);
         let (printed, written, holds, is_unlimited) = Default::default();
@@ -98,20 +98,21 @@ impl Output {
         output.sinks.lock()[1].filter = filters.then(Filter::default);
         let redirect = |[out, err]: &[Sink; 2]| dup2_stdout(&out.file).and_then(|()| dup2_stderr(&err.file));
         redirect(&output.sinks.lock()).map_err(|e| Error::from(e).context("standard output"))?;
-        // By lines, as on a terminal: a long region's output is seen at once, and a crash loses only part of a line.
+        // Buffer lines, as on a terminal: a long region's output is seen at once, and a crash loses only part of a
+        // line.
         let buffer = Box::leak(vec![0u8; LINE_MAX].into_boxed_slice());
         // SAFETY: nothing was printed yet, and the buffer is never freed.
         unsafe { libc::setvbuf(stdout, buffer.as_mut_ptr().cast(), libc::_IOLBF, buffer.len()) };
         Ok((output, stderr.into()))
     }
 
-    /// True if there is output, or if another thread sends some.
+    /// True if there is output, or if another thread is sending some.
     #[inline]
     pub fn is_pending(&self) -> bool {
         self.sinks.try_lock().is_none_or(|sinks| sinks.iter().any(Sink::is_pending))
     }
 
-    /// True if lines of libomptarget's errors are held back, among what was looked at by [`Output::send`].
+    /// True if lines of libomptarget's errors are held back, among the output that [`Output::send`] has read.
     #[inline]
     pub fn holds(&self) -> bool {
         self.holds.load(Ordering::Relaxed)
@@ -128,13 +129,14 @@ impl Output {
             .collect()
     }
 
-    /// Sends all output, also what is held back; drives while the host is behind.
+    /// Sends all output, including lines that are held back; drives while the host is behind.
     pub fn pass_on_held(&self, host: &Host, drive: impl Fn()) {
         self.release(&self.take_held());
         self.send(host, OUTPUT_BEFORE_REPLY, drive);
     }
 
-    /// Lines that were held back are to be sent, and a begun one that would be.
+    /// Lets the next send include these lines, which were held back, and an unfinished line that may have to be held
+    /// back.
     fn release(&self, lines: &[u8]) {
         for filter in self.sinks.lock().iter_mut().filter_map(|sink| sink.filter.as_mut()) {
             filter.released.extend_from_slice(lines);
@@ -153,7 +155,7 @@ impl Output {
         printed.saturating_sub(written) >= limit as u64 && !self.is_unlimited.load(Ordering::Relaxed)
     }
 
-    /// Sends output if the host accepts more. `is_idle`: also looks, by system calls, behind a NUL byte.
+    /// Sends output if the host accepts more. `is_idle`: also looks beyond a NUL byte, by system calls.
     pub fn poll(&self, host: &Host, is_idle: bool, drive: impl Fn()) {
         let grown = |sink: &Sink| sink.is_pending() || (is_idle && sink.has_grown());
         if !self.is_ahead(OUTPUT_AHEAD)
@@ -164,12 +166,12 @@ impl Output {
         }
     }
 
-    /// Sends all output, and drives while the host is behind; with [`OUTPUT_AHEAD`], only what the host accepts.
+    /// Sends all output, and drives while the host is behind; with [`OUTPUT_AHEAD`], sends only what the host accepts.
     pub fn send(&self, host: &Host, limit: usize, drive: impl Fn()) {
         self.send_all(&mut *self.sinks.lock(), host, limit, drive);
     }
 
-    /// The sinks stay locked, to keep the order of the output.
+    /// The caller keeps the sinks locked, to preserve the order of the output.
     fn send_all(&self, sinks: &mut [Sink], host: &Host, limit: usize, drive: impl Fn()) {
         let mut backoff = host.backoff();
         let mut sent = 0;
@@ -185,7 +187,7 @@ impl Output {
             self.printed.fetch_add(len as u64, Ordering::Relaxed);
             host.send(message);
             sent += len;
-            // A region may print without end while nothing bounds it.
+            // While its output is not bounded, a region may print endlessly.
             if limit == OUTPUT_AHEAD && (sent >= OUTPUT_AHEAD || self.is_ahead(limit)) {
                 return;
             }
@@ -209,7 +211,8 @@ impl Output {
         self.is_unlimited.store(false, Ordering::Relaxed);
     }
 
-    /// In a process forked under [`Output::try_hold`], which is to repeat work: earlier output is the other process's.
+    /// For a process that was forked under [`Output::try_hold`] to repeat work: earlier output belongs to the other
+    /// process.
     pub fn start_anew(&self) -> Result<()> {
         self.is_unlimited.store(true, Ordering::Relaxed);
         self.sinks.lock().iter_mut().try_for_each(|sink| {
@@ -233,13 +236,13 @@ fn take(sinks: &mut [Sink], out: &mut Vec<u8>) -> Result<bool> {
 /// Flushes C's stdout to the file. (stderr has no buffer.)
 #[inline]
 pub(crate) fn flush_stdio() {
-    // SAFETY: the stream is initialised, and locks itself.
+    // SAFETY: the stream is initialized, and locks itself.
     unsafe { libc::fflush(stdout) };
 }
 
 /// [`flush_stdio`] after a crash: the crashed thread may hold the stream's lock forever.
 pub(crate) fn try_flush_stdio() {
-    // SAFETY: the stream is initialised; its lock is recursive.
+    // SAFETY: the stream is initialized; its lock is recursive.
     unsafe {
         if ftrylockfile(stdout) == 0 {
             libc::fflush(stdout);
@@ -253,7 +256,7 @@ impl Sink {
         let mut file = memfd(c"omptarget-mpi-output", 0)?;
         // One byte, to make the first page exist.
         file.write_all(b"\n")?;
-        // Every write goes to the end, also through a shared descriptor.
+        // Every write goes to the end, even through a shared descriptor.
         fcntl_setfl(&file, OFlags::APPEND)?;
         Ok(Sink { stream, page: map(&file, 0)?, page_number: 0, file, taken: 1, given_back: 0, filter: None })
     }
@@ -308,7 +311,7 @@ impl Sink {
         }
     }
 
-    /// Returns the memory of what was taken to the system.
+    /// Returns the memory of the bytes that were taken to the system.
     fn give_back(&mut self) {
         if self.taken - self.given_back > 2 * STEP {
             let len = (self.taken - self.given_back) / STEP * STEP - STEP;
@@ -318,7 +321,7 @@ impl Sink {
         }
     }
 
-    /// Marks what precedes `end` as taken.
+    /// Marks the bytes before `end` as taken.
     fn advance(&mut self, end: u64) -> Result<()> {
         self.taken = end;
         let number = self.taken / PAGE;
@@ -331,8 +334,8 @@ impl Sink {
 }
 
 impl Filter {
-    /// Sorts out what to hold back; returns what is passed on, and how many of the bytes were looked at. The others are
-    /// the beginning of a line that may have to be held back. `is_full`: no more bytes can be looked at.
+    /// Decides which lines to hold back. Returns the bytes to pass on, and how many bytes it processed; the others are
+    /// the beginning of a line that may have to be held back. `is_full`: there is no room for more of that line.
     fn sort(&mut self, bytes: &[u8], is_full: bool) -> (Vec<u8>, usize) {
         let (mut passed_on, mut looked_at) = (Vec::new(), 0);
         for line in bytes.split_inclusive(|b| *b == b'\n') {

@@ -6,9 +6,9 @@ use std::io::stderr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes at the end of the file that are searched.
+/// The number of bytes at the end of the file that are searched.
 const TAIL: u64 = 16 << 10;
-/// How such lines begin, before `error`, `fatal error` or, for an AMD accelerator's faults since LLVM 20, `ERROR`.
+/// How these lines begin, before `error`, `fatal error` or, for an AMD accelerator's faults since LLVM 20, `ERROR`.
 const SPEAKERS: [&str; 7] =
     ["Libomptarget", "omptarget", "\"PluginInterface\"", "PluginInterface", "CUDA", "AMDGPU", "OFFLOAD"];
 /// Advice that libomptarget adds to each error.
@@ -26,7 +26,7 @@ pub(crate) fn lately() -> String {
     }
 }
 
-/// True if a line, of which some may be missing yet, begins as those of libomptarget and its plugins do.
+/// True if a line, which may be incomplete, begins like an error of libomptarget or its plugins.
 pub(crate) fn is_error(line: &[u8]) -> bool {
     let is_of = |speaker: &&str| {
         let rest = line.strip_prefix(speaker.as_bytes());
@@ -39,8 +39,8 @@ pub(crate) fn is_error(line: &[u8]) -> bool {
     SPEAKERS.iter().any(is_of)
 }
 
-/// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` to
-/// one, to append to an error message. Empty without such lines.
+/// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` into
+/// one, to append to an error message. Empty if there are none.
 pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
         let (source, what) = line.split_once("error").or_else(|| line.split_once("ERROR"))?;

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 const SAMPLE: u32 = 32;
 /// A message that takes longer has probably run a kernel with a team.
 const LONG_MESSAGE: Duration = Duration::from_micros(5);
-/// The host's thread takes less between two messages. A receiver that waits longer for its core, and for a third of
-/// the time, moves to another one.
+/// The host's thread takes less time between two messages. A receiver that waits longer per message for its core, and
+/// for more than a third of the time, moves to another core.
 const WAITED: Duration = Duration::from_micros(15);
 /// Minimum time between two moves.
 const STAY: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ impl Placement {
         self.messages = 0;
     }
 
-    /// The thread begins to execute a message, which the host has sent from this core. Pass the result to
+    /// The thread begins to execute a message that the host sent from this core. Pass the result to
     /// [`Placement::end`].
     #[inline]
     pub fn begin(&mut self, core: u16) -> Option<Instant> {
@@ -99,7 +99,7 @@ impl Placement {
         }
         self.looked = Instant::now();
         let running = node::threads_on(core);
-        // A thread that runs there always, and not by chance.
+        // Threads that ran there at the last look, too, and so not by chance.
         let team = running.iter().filter(|thread| self.seen.contains(thread));
         if team.clone().next().is_some() {
             team.for_each(|&thread| node::leave_core(Some(thread), core));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! The threads of a device: one receives, one watches the receiver, others execute or are idle.
 //!
-//! The receiver executes what it receives at once. Before it calls a kernel it marks that in the
+//! The receiver executes each message as soon as it receives it. Before it calls a kernel, it records that in the
 //! [`ReceiverToken`]. If the kernel has not returned after some tens of microseconds, the watching
 //! thread takes the token and receives instead. Thus a short kernel costs no hand-over, and a long one
 //! delays no message.
 //!
-//! Each thread that runs kernels is a root of libomp, with a team whose threads spin after a kernel; so is the thread
-//! that loads libomp. More roots than necessary are a lasting cost: once libomp knows more threads than there are
-//! cores, all of them yield at barriers. So the thread that was the last to run a kernel takes the token back if it
-//! lost it in a long action. If the receiver does not offer it in time, the thread claims the token before it replies,
-//! and the receiver passes it on, at the latest with the next kernel. Idle threads take messages only if neither that
-//! thread nor a receiver that passes the token on to it can, and roots among them do so first; a receiver that is no
-//! root leaves kernels to them.
+//! Each thread that runs kernels, and the thread that loads libomp, is a root of libomp, with a team whose threads spin
+//! after a kernel. Unnecessary roots are a lasting cost: once libomp knows more threads than there are cores, all of
+//! them yield at barriers. So the thread that ran the last kernel takes the token back if it lost the token in a long
+//! action. If the receiver does not offer the token in time, the thread claims it before it replies, and the receiver
+//! passes it on, at the latest with the next kernel. Idle threads take messages only if neither that thread nor a
+//! receiver that will pass the token on to it can take them. Idle roots take messages first, and a receiver that is no
+//! root leaves kernels to idle roots.
 
 use super::idle_threads::IdleThreads;
 use super::placement::Placement;
@@ -33,13 +33,13 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_micros(50);
 /// The watching thread sleeps when nothing has run for this long.
 const REST: Duration = Duration::from_millis(5);
-/// How often a thread looks for an offer of the token: for longer than the receiver polls once.
+/// How often a thread looks for an offer of the token. This takes longer than one poll by the receiver.
 const LOOKS: u32 = 200;
-/// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or
-/// for some milliseconds if a message is ready.
+/// How often a thread that claims the token looks for it: for about a second, which covers the loading of an image, or,
+/// if a message is ready, for some milliseconds.
 const CLAIM_LOOKS: (u32, u32) = (5000, 10);
 
-/// The slot of no thread.
+/// No thread's slot.
 const NONE: usize = usize::MAX;
 
 /// The threads of a device, and the messages that are ready for any of them.
@@ -55,15 +55,15 @@ pub(crate) struct Pool {
     /// Threads that have started to run.
     begun: AtomicUsize,
     idle: IdleThreads,
-    /// The slot of the thread that ran the last kernel or, before any kernel, of the one that loads libomp ahead.
+    /// The slot of the thread that ran the last kernel or, before any kernel, of the thread that preloads libomp.
     home: AtomicUsize,
     /// The slot of the receiver; [`NONE`] while a thread that has taken the token has not begun to receive.
     receiver: AtomicUsize,
-    /// A bit for the slot of each root of libomp.
+    /// A bit is set for the slot of each root of libomp.
     roots: AtomicU64,
     /// The receiver can be woken.
     has_doorbell: AtomicBool,
-    /// Threads that have lost the token: in long actions, or they want it back.
+    /// The number of threads that are in a long action in which they lost the token, or that want the token.
     away: AtomicUsize,
     /// A message that goes to another thread with the token.
     passed_on: Mutex<Option<Box<Work>>, { order::LEAF }>,
@@ -74,13 +74,13 @@ pub(crate) struct Me {
     /// Its index in all tables of threads.
     pub slot: usize,
     pub receiving: bool,
-    /// It has lost the token in a long action, and got it back.
+    /// It lost the token in a long action, and got it back.
     pub was_long: bool,
-    /// It has lost the token in a long action, and should get it back.
+    /// It ran the last kernel but does not own the token, and should get it.
     wants: bool,
     /// It claims the token.
     claims: bool,
-    /// It has used libomp, and is a root of it for good.
+    /// It has used libomp, and remains a root of libomp.
     is_root: bool,
     pub place: Placement,
 }
@@ -97,7 +97,7 @@ impl Me {
 }
 
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Kernels run on roots of libomp where one is idle.
+    /// Kernels run on an idle root of libomp if there is one.
     const KEEPS_ROOTS: bool;
 
     fn pool(&self) -> &Pool;
@@ -112,8 +112,9 @@ pub(crate) fn serve<S: Serve>(server: &Arc<S>) -> ! {
     let mut me = server.pool().first();
     monitor::use_slot(me.slot);
     add_thread(server);
-    // A thread that starts takes the dynamic loader's lock (glibc registers destructors of thread-local variables).
-    // While this thread holds that, for an image whose constructor never returns, the other one has to report it.
+    // A starting thread takes the dynamic loader's lock (glibc registers destructors of thread-local variables). Wait
+    // for that: if this thread later holds the lock in an image's constructor that never returns, the other thread has
+    // to report it.
     while server.pool().begun.load(Ordering::Acquire) < 2 {
         std::thread::yield_now();
     }
@@ -215,7 +216,8 @@ impl Pool {
         Me::new(0, true)
     }
 
-    /// Runs an action that may take long. Another thread may become the receiver meanwhile: `me` says so.
+    /// Runs an action that may take long. If another thread becomes the receiver meanwhile, `me.receiving` is false
+    /// afterwards.
     #[inline]
     pub fn long<R>(&self, me: &mut Me, action: impl FnOnce() -> R) -> R {
         let token = if me.receiving { self.token.begin_long() } else { 0 };
@@ -238,7 +240,8 @@ impl Pool {
         }
     }
 
-    /// The calling thread has become the receiver, which a doorbell wakes, or only time.
+    /// The calling thread has become the receiver. `has_doorbell`: a doorbell can wake it; otherwise only a timeout
+    /// can.
     pub fn begin_receiving(&self, me: &Me, has_doorbell: bool) {
         self.receiver.store(me.slot, Ordering::Relaxed);
         self.has_doorbell.store(has_doorbell, Ordering::Relaxed);
@@ -263,7 +266,7 @@ impl Pool {
         }
     }
 
-    /// A thread that wants the token claims it: no kernel that the host launches after this runs elsewhere.
+    /// A thread that wants the token claims it: kernels that the host launches after this run on no other thread.
     /// The thread must not block until it stands by.
     #[inline]
     pub fn claim(&self, me: &mut Me) {
@@ -281,8 +284,8 @@ impl Pool {
         true
     }
 
-    /// Waits for the token that the calling thread wants. If it does not get it, the thread is idle before its claim
-    /// ends, and the result is true: no other thread takes the messages that were left to this one.
+    /// Waits for the token that the calling thread wants. If the thread does not get the token, the result is true, and
+    /// the thread is idle before its claim ends, so that no other thread takes the messages that were left to it.
     #[cold]
     fn reclaim(&self, me: &mut Me) -> bool {
         let most = || if self.ready.is_empty() { CLAIM_LOOKS.0 } else { CLAIM_LOOKS.1 };
@@ -301,8 +304,8 @@ impl Pool {
         is_idle
     }
 
-    /// The calling thread, which was idle, is about to execute a message. If it ran the last kernel, and the receiver,
-    /// which is no root, can't run the next one, it wants the token.
+    /// The calling thread, which was idle, is about to execute a message. If it ran the last kernel, it wants the
+    /// token, unless the receiver is a root, which can run the next kernel.
     fn want_back(&self, me: &mut Me) {
         let receiver = self.receiver.load(Ordering::Relaxed);
         let root_receives = receiver != NONE && self.roots.load(Ordering::Relaxed) >> receiver & 1 == 1;
@@ -318,8 +321,8 @@ impl Pool {
         self.token.is_claimed()
     }
 
-    /// The receiver passes the token on to the thread that claims it, with a message. If there is no such thread any
-    /// more, which `me` says, returns the message.
+    /// The receiver passes the token, with a message, to the thread that claims it. If no thread claims the token any
+    /// more, `me` stays the receiver, and gets the message back.
     #[cold]
     pub fn pass_on(&self, me: &mut Me, work: Option<Box<Work>>) -> Option<Box<Work>> {
         *self.passed_on.lock() = work;
@@ -332,18 +335,19 @@ impl Pool {
         self.passed_on()
     }
 
-    /// The message that the receiver has got with the token.
+    /// Takes the message that the receiver got with the token.
     pub fn passed_on(&self) -> Option<Box<Work>> {
         self.passed_on.lock().take()
     }
 
-    /// True if another thread is in a long action that began when it was the receiver.
+    /// True if another thread is in a long action in which it lost the token, or wants the token.
     #[inline]
     pub fn stands_in(&self) -> bool {
         self.away.load(Ordering::Relaxed) > 0
     }
 
-    /// Pauses the receiver. If it stands in for another thread, that one may take the token back: `me` says so.
+    /// Pauses the receiver. If it stands in for another thread, that thread may take the token; then `me.receiving` is
+    /// false afterwards.
     #[inline]
     pub fn pause(&self, me: &mut Me, pause: impl FnOnce()) {
         if !self.stands_in() {
@@ -366,12 +370,12 @@ impl Pool {
         self.idle.count() > 0
     }
 
-    /// Watches the receiver. True if this thread took the token, false if there is work or a root to watch.
+    /// Watches the receiver. True if this thread took the token, false if there is work, or a root that can watch.
     fn watch(&self, me: &Me) -> bool {
         self.token.begin_watch();
         // Sleeps until a long action begins: a thread that has just taken the token seldom runs a kernel.
         let (mut last, mut since) = (Some(self.token.look()).filter(|&state| !ReceiverToken::is_long(state)), None);
-        // The last idle thread starts another one for what was handed over.
+        // For a message that was handed over, even the last idle thread stops watching: it starts another thread.
         let has_other_work = || {
             self.leaves_to_root(me)
                 || !self.handed_over.is_empty()
@@ -398,7 +402,7 @@ impl Pool {
         if !ReceiverToken::is_long(state) {
             return false;
         }
-        // Before the receiver can find out.
+        // Count this before the receiver can notice that it lost the token.
         self.away.fetch_add(1, Ordering::Relaxed);
         let taken = self.token.take_over(state);
         if !taken {
@@ -407,8 +411,8 @@ impl Pool {
         taken
     }
 
-    /// Wakes idle threads if messages are ready for them. True if there are new ones: the receiver, which may sleep,
-    /// must look.
+    /// Wakes idle threads if messages are ready for them. True if messages have become ready since the last call: the
+    /// receiver, which may sleep, must check.
     #[must_use]
     pub fn hand_out(&self) -> bool {
         if self.has_work_for_idle() {
@@ -430,7 +434,7 @@ impl Pool {
         })
     }
 
-    /// The receiver leaves a message to an idle thread; returns it if there may be none.
+    /// The receiver leaves a message to an idle thread; returns the message if there may be no such thread.
     pub fn hand_over(&self, work: Box<Work>) -> Option<Box<Work>> {
         let may_start = self.threads.load(Ordering::Relaxed) < THREADS;
         // The last idle thread must be free to replace the receiver.
@@ -438,7 +442,7 @@ impl Pool {
             return Some(work);
         }
         self.handed_over.push(work);
-        // The thread that was woken may leave it to the watching one.
+        // The woken thread may leave the message to the watching thread.
         if !self.idle.wake_one() || self.idle.root_watches() {
             self.token.wake_watcher();
         }
@@ -450,8 +454,8 @@ impl Pool {
         !self.handed_over.is_empty() || (!self.ready.is_empty() && !self.is_left_to_receiver())
     }
 
-    /// True if idle threads leave ready messages to the receiver, for the next kernel to run where the last one ran:
-    /// the receiver has run it and is not busy, or it passes the token on to the thread that has.
+    /// True if idle threads leave ready messages to the receiver, so that the next kernel runs where the last one ran:
+    /// the receiver ran it and is not busy, or the receiver will pass the token on to the thread that ran it.
     fn is_left_to_receiver(&self) -> bool {
         let is_home = self.receiver.load(Ordering::Relaxed) == self.home.load(Ordering::Relaxed)
             && self.has_doorbell.load(Ordering::Relaxed);
@@ -478,7 +482,7 @@ impl Pool {
         (self.idle.are(threads - 1) && self.begun.load(Ordering::Acquire) == threads).then_some(held)
     }
 
-    /// In a process forked under [`Pool::hold_idle`]: the calling thread is the only one and the receiver.
+    /// For a process forked under [`Pool::hold_idle`]: the calling thread is the only one, and the receiver.
     pub fn start_anew(&self) -> Me {
         self.token.reset();
         self.away.store(0, Ordering::Relaxed);

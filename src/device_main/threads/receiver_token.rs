@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The receiver token: its owner receives. While the owner is in a long action, the watching thread may take the
-//! token. That thread offers it while it waits, so that the first one can take it back; if that comes too late, the
-//! first one claims it, and gets it from its owner.
+//! The receiver token: its owner receives. While the owner is in a long action, the watching thread may take the token.
+//! The new owner offers the token while it waits, so that the former owner can take it back. If no offer comes in time,
+//! the former owner claims the token, and the new owner passes it on.
 //!
 //! `test/rust/models.rs` checks this.
 
@@ -38,7 +38,7 @@ impl ReceiverToken {
     #[inline]
     pub fn begin_long(&self) -> u64 {
         let state = self.state.load(Ordering::Relaxed) | LONG;
-        // SeqCst pairs with `rest`: either it sees the state, or this thread sees that it rests.
+        // SeqCst pairs with `rest`: either the watching thread sees the state, or this thread sees that it rests.
         self.state.store(state, Ordering::SeqCst);
         if self.watcher_rests.load(Ordering::SeqCst)
             && let Some(watcher) = &*self.watcher.lock()
@@ -48,7 +48,7 @@ impl ReceiverToken {
         state
     }
 
-    /// Ends a long action; true if its thread still owns the token.
+    /// Ends a long action; true if the calling thread still owns the token.
     #[inline]
     pub fn end_long(&self, state: u64) -> bool {
         self.change(state, next(state))
@@ -61,7 +61,7 @@ impl ReceiverToken {
         state
     }
 
-    /// Ends an offer; true if its thread still owns the token.
+    /// Ends an offer; true if the calling thread still owns the token.
     pub fn retract(&self, state: u64) -> bool {
         self.change(state | OFFERED, state)
     }
@@ -84,9 +84,8 @@ impl ReceiverToken {
         true
     }
 
-    /// Waits for the token that the calling thread has claimed, as long as `waits` is true of the number of times that
-    /// it has looked for an offer; true if the thread owns the token then. Calls `give_up` before the claim ends
-    /// without it.
+    /// Waits for the token that the calling thread has claimed, as long as `waits` returns true for the number of looks
+    /// for an offer so far. True if the thread owns the token then; otherwise calls `give_up` before the claim ends.
     pub fn end_claim(&self, waits: impl Fn(u32) -> bool, give_up: impl FnOnce()) -> bool {
         for _ in (0..).take_while(|&looks| waits(looks)) {
             if self.take_offered() {
@@ -111,7 +110,7 @@ impl ReceiverToken {
     fn withdraw(&self) -> bool {
         let mut heir = self.heir.lock();
         let mine = heir.take_if(|heir| heir.id() == current().id()).is_some();
-        // SeqCst pairs with `rest`: the watching thread leaves work to the one that claims the token.
+        // SeqCst pairs with `rest`: the watching thread leaves work to the thread that claims the token.
         self.is_claimed.store(heir.is_some(), Ordering::SeqCst);
         mine
     }
@@ -128,7 +127,7 @@ impl ReceiverToken {
         let Some(next_owner) = heir.take() else { return false };
         self.is_claimed.store(false, Ordering::Relaxed);
         self.state.store(next(self.state.load(Ordering::Relaxed)), Ordering::Relaxed);
-        // The next owner sees all this under the lock.
+        // The next owner takes the lock, and so sees these changes.
         drop(heir);
         next_owner.unpark();
         true
@@ -159,7 +158,7 @@ impl ReceiverToken {
     }
 
     /// The watching thread sleeps until a long action begins or [`ReceiverToken::wake_watcher`] is
-    /// called. Returns at once if either has happened already.
+    /// called. Returns at once if either already happened.
     pub fn rest(&self, state: u64, no_work: impl Fn() -> bool) {
         self.watcher_rests.store(true, Ordering::SeqCst);
         if self.look() == state && no_work() {
@@ -168,7 +167,7 @@ impl ReceiverToken {
         self.watcher_rests.store(false, Ordering::SeqCst);
     }
 
-    /// Keeps other threads from becoming the watching one, and from ending a claim.
+    /// Keeps other threads from beginning to watch, and from ending a claim.
     pub fn lock(&self) -> impl Sized {
         (self.watcher.lock(), self.heir.lock())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Memory for data on its way: on the heap, or a part of a block that an accelerator's driver has pinned. The
-//! accelerator copies from and to pinned memory without a further copy by the driver.
+//! Memory for data in transit: on the heap, or a part of a block that an accelerator's driver has pinned. The
+//! accelerator copies from and to pinned memory without an additional copy by the driver.
 
 use crate::base::limits::{PINNED, STAGED, THREADS};
 use crate::base::lock::{Mutex, order};
@@ -9,9 +9,9 @@ use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::sync::Arc;
 
-/// Bytes of a part for the small data of one launch: what a message brings, and what its reply returns.
+/// The size of a part for the small data of one launch: the data in the message, and the data in its reply.
 const SMALL: usize = 2 * MESSAGE_MAX;
-/// Bytes of a part for bulk data, and the small data of a launch that takes it along.
+/// The size of a part for bulk data, and the small data of a launch that takes the bulk data along.
 const LARGE: usize = STAGED as usize + SMALL;
 
 /// Bytes that do not move with this value.
@@ -20,7 +20,7 @@ pub(crate) enum Buffer {
     Pinned(Part),
 }
 
-/// A part of a [`Block`], which gets it back with the drop.
+/// A part of a [`Block`]; the drop returns it to the block.
 pub(crate) struct Part {
     at: usize,
     len: usize,
@@ -49,15 +49,15 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Bytes of a block for small data only.
+    /// The size of a block for small data only.
     pub const LEAST: usize = THREADS * SMALL;
-    /// Bytes of one for bulk data, too.
+    /// The size of a block for bulk data, too.
     pub const MOST: usize = Block::LEAST + (PINNED - Block::LEAST) / LARGE * LARGE;
 
     /// Divides memory: a part for the small data of each thread, the rest for bulk data.
     ///
     /// # Safety
-    /// The memory can be read and written, stays, and nothing else uses it.
+    /// The memory can be read and written, is never freed, and nothing else uses it.
     pub unsafe fn divide(start: *mut u8, len: usize) -> Arc<Block> {
         let begin = start as usize;
         let small = (0..THREADS).map(|i| (begin + i * SMALL, Size::Small));
@@ -82,7 +82,7 @@ impl Drop for Part {
 }
 
 impl Buffer {
-    /// Changes the length. New bytes have any contents.
+    /// Changes the length. New bytes have arbitrary contents.
     pub fn resize(&mut self, len: usize) {
         match self {
             Buffer::Heap(bytes) => bytes.resize(len, 0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! What a finished bulk transfer leaves to do: the link returns it.
+//! What remains to be done after a bulk transfer: the link returns it.
 
 use super::buffer::Buffer;
 use crate::base::Error;
@@ -19,19 +19,19 @@ pub(crate) struct Moving {
     pub(crate) event: Option<TraceEvent>,
 }
 
-/// What a finished transfer leaves to do. Keeps the transfer's memory until then.
+/// What remains to be done after a transfer. Keeps the transfer's memory until then.
 pub(crate) enum Completion {
     /// Nothing: the data went directly from or to the backend's memory, or from this buffer.
     Finish(Moving, Buffer),
     /// Write the bytes to this address.
     Write(Moving, u64, Buffer),
-    /// Leave that to the message's executor.
+    /// Leave the write to the message's executor.
     Collect(Moving, u64, Buffer),
-    /// The same once it is the message's turn.
+    /// Leave the write to the message's executor, once it is the message's turn.
     Early(Arc<Early>, Buffer),
     /// Forward the part of an image with this index, which has arrived.
     PassOn(Arc<IncomingImage>, usize),
-    /// Pass these bytes of the program's memory, from the address on, to the thread that has asked.
+    /// Pass these bytes of the program's memory, from the address on, to the thread that asked for them.
     Memory(u64, Buffer),
     /// Nothing: a change of the program's memory was sent.
     Sent(Buffer),

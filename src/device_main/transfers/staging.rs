@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Buffers for bulk data of memory that this process can't access. Some are kept, because the system clears the pages
-//! of new ones. With an accelerator the first ones are pinned memory.
+//! Buffers for bulk data of memory that this process can't access. Some unused buffers are kept, because the system
+//! clears the pages of new ones. With an accelerator the first buffers are pinned memory.
 //!
-//! A message whose turn it is gets a buffer in any case: otherwise two devices that copy to each other could wait for
-//! ever. Other messages share [`STAGED_AHEAD`] buffers.
+//! A message whose turn it is always gets a buffer: otherwise two devices that copy to each other could wait forever.
+//! Other messages share [`STAGED_AHEAD`] buffers.
 
 use super::buffer::{Block, Buffer, Size};
 use crate::base::Result;
@@ -19,19 +19,19 @@ const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { S
 #[derive(Default)]
 pub(crate) struct Staging {
     kept: Mutex<Vec<Vec<u8>>, { order::LEAF }>,
-    /// Pinned memory, once it is known whether there is some.
+    /// Pinned memory, once it is known whether there is any.
     pinned: OnceLock<Option<Arc<Block>>>,
-    /// How many buffers belong to messages whose turn has not come, or is over.
+    /// The number of buffers that belong to messages whose turn has not come, or is over.
     ahead: AtomicUsize,
 }
 
 impl Staging {
-    /// Sees to it that buffers are pinned, if possible; those for bulk data unless MPI moves that itself. True if they
-    /// are.
+    /// Pins buffers if possible: those for small data and, unless MPI moves bulk data itself (`is_direct`), those for
+    /// bulk data. True if buffers are pinned.
     ///
     /// # Safety
-    /// `pin` allocates this much memory of this process that an accelerator's driver has pinned: writable, with any
-    /// contents, and used by nothing else; it stays.
+    /// `pin` allocates this much memory of this process that an accelerator's driver has pinned. The memory is
+    /// writable, may have any contents, is used by nothing else, and is never freed.
     pub unsafe fn pin(&self, is_direct: bool, pin: impl FnOnce(usize) -> Result<*mut u8>) -> bool {
         let pin = || {
             let len = if is_direct { Block::LEAST } else { Block::MOST };
@@ -40,7 +40,7 @@ impl Staging {
                 Ok(_) => debug!("buffers: {len} bytes of pinned memory"),
                 Err(e) => debug!("buffers: of ordinary memory; {e}"),
             }
-            // SAFETY: the caller's promise. It is never freed: MPI may know its pages until it ends.
+            // SAFETY: the caller's promise. The memory is never freed: MPI may know its pages until MPI ends.
             pinned.ok().map(|at| unsafe { Block::divide(at, len) })
         };
         self.pinned.get_or_init(pin).is_some()
@@ -55,7 +55,7 @@ impl Staging {
         self.pinned(Size::Small).unwrap_or_default()
     }
 
-    /// A buffer of this length with any contents.
+    /// A buffer of this length with arbitrary contents.
     pub fn take(&self, len: usize) -> Buffer {
         if let Some(mut buffer) = self.pinned(Size::Large).filter(|_| len <= STAGED as usize) {
             buffer.resize(len);
@@ -63,7 +63,7 @@ impl Staging {
         }
         let mut buffer = self.kept.lock().pop().unwrap_or_default();
         if buffer.capacity() < len {
-            // Growing would copy what is there, and take more than is asked for.
+            // Growing would copy the old contents, and allocate more than requested.
             buffer = Vec::with_capacity(len);
         }
         buffer.resize(len, 0);
@@ -82,7 +82,7 @@ impl Staging {
         }
     }
 
-    /// True if one more message may have a buffer although it is not its turn; [`Staging::end_ahead`] ends that.
+    /// True if one more message may have a buffer although it is not its turn, until [`Staging::end_ahead`] is called.
     pub fn begin_ahead(&self) -> bool {
         let one_more = |n: usize| (n < STAGED_AHEAD).then_some(n + 1);
         self.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Bulk transfers of messages. A message that is ready to send or receive bulk data belongs to its transfer until the
-//! transfer is over. Then any thread may execute the rest of it.
+//! transfer is over. Then any thread may execute the rest of the message.
 
 use super::buffer::Buffer;
 use super::completion::{Completion, IncomingImage, Moving};
@@ -35,8 +35,8 @@ impl<'a, B: Backend> Transfer<'a, B> {
         *peer
     }
 
-    /// Receives to an address if that is possible, and else into a buffer, whose completion this is. `is_sound` is
-    /// false if the address may not be used any more.
+    /// Receives directly to an address if possible, and otherwise into a buffer with the completion `staged`.
+    /// `is_sound` is false if the address must not be used any more.
     pub fn receive(
         mut self,
         (to, len): (u64, u64),
@@ -46,7 +46,7 @@ impl<'a, B: Backend> Transfer<'a, B> {
         let (peer, link) = (self.begin(Kind::Receive, len), self.shared.host.link());
         if is_sound && let Some(at) = self.shared.backend.direct(to, len) {
             // SAFETY: the backend keeps the memory as long as the arena or image exists. Other accesses by the
-            // program are its own business.
+            // program are the program's responsibility.
             let span = unsafe { Span::new(at, len as usize) };
             return link.receive_bulk(peer, span, Completion::Finish(self.moving, Buffer::default()));
         }
@@ -128,19 +128,19 @@ pub(crate) fn announce_early<B: Backend>(shared: &SharedState<B>, work: &mut Wor
     Some(work.early.insert(Early::new(peer, len, event)).clone())
 }
 
-/// Receives what was announced.
+/// Receives the bulk data that [`announce_early`] announced.
 pub(crate) fn receive_early<B>(shared: &SharedState<B>, early: Arc<Early>) {
     stage(shared, early.peer, early.len, |bytes| Completion::Early(early, bytes));
 }
 
-/// It is the turn of a message whose bulk data is received before that. Returns the message if the data is there.
+/// It is the turn of a message whose bulk data is received early. Returns the message if the data has arrived.
 pub(crate) fn take_early<B>(shared: &SharedState<B>, work: Box<Work>, to: u64, early: &Early) -> Option<Box<Work>> {
     let (work, (result, bytes)) = early.take(work, to)?;
     Some(Moving { work, peer: early.peer, event: None }.collect(shared, to, result, bytes))
 }
 
 impl Moving {
-    /// Ends the transfer, and returns its message. A failed one is not traced.
+    /// Ends the transfer, and returns its message. A failed transfer is not traced.
     fn end<B>(mut self, shared: &SharedState<B>, result: Result<()>) -> Box<Work> {
         if let (Some(event), Ok(())) = (self.event, &result) {
             shared.trace.transferred(event, shared.host.is(self.peer.rank));
@@ -160,8 +160,8 @@ impl Moving {
         self.end(shared, result)
     }
 
-    /// Ends a transfer into a buffer. The thread that executes the message further writes the bytes to their address,
-    /// or the kernel's launch takes them along.
+    /// Ends a transfer into a buffer. The thread that continues the message writes the bytes to their address, or the
+    /// kernel's launch takes them along.
     fn collect<B>(mut self, shared: &SharedState<B>, to: u64, result: Result<()>, bytes: Buffer) -> Box<Work> {
         if result.is_ok() && self.work.failure.is_none() {
             self.work.copies = Some(Box::new(Copies::of(to, bytes)));
@@ -172,7 +172,7 @@ impl Moving {
     }
 }
 
-/// Does what a finished transfer leaves to do.
+/// Does what remains to be done after a transfer.
 pub(crate) fn complete<B: Backend>(shared: &SharedState<B>, completion: Completion, result: Result<()>) {
     match completion {
         Completion::Finish(moving, sent) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! Makes upcalls by messages: asks the program for its memory and functions, and sends it what regions have changed.
+//! Makes upcalls by messages: asks the program for its memory and functions, and sends it the changes of regions.
 //! Large pieces of memory travel as bulk data, because a message of 28 KiB costs the processor 100 µs over TCP.
 
 use super::interface::{Function, Piece, Wanted};
@@ -22,14 +22,14 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// How long an asking thread polls before it sleeps, and how long it sleeps if nothing wakes it: the receiver does,
-/// unless it is in a kernel that waits for the answer.
+/// How long an asking thread polls before it sleeps, and how long it sleeps if nothing wakes it. The receiver wakes it,
+/// unless the receiver itself is in a kernel that waits for the answer.
 const POLLS: Duration = Duration::from_micros(50);
 const SLEEP: Duration = Duration::from_micros(100);
-/// With this many messages unsent, a kernel's changes wait: they would fill the memory.
+/// While this many messages are unsent, a kernel does not send more changes: they would fill the memory.
 const CHANGES_UNSENT: usize = 64;
 
-/// What arrives for the thread that has asked: an answer of the program, or bulk data that one has announced.
+/// What arrives for the asking thread: an answer of the program, or bulk data that an answer announced.
 pub(crate) enum Arrival {
     Pages { at: u64, same: u64, bytes: Vec<u8>, more: bool },
     PagesAside { at: u64, same: u64, len: usize, more: bool },
@@ -59,14 +59,14 @@ impl From<Answer<'_>> for Arrival {
 struct Incoming {
     at: u64,
     same: u64,
-    /// None while they are under way as bulk data.
+    /// `None` while they are in flight as bulk data.
     bytes: Option<Buffer>,
-    /// They are bulk data.
+    /// The bytes are bulk data.
     is_staged: bool,
 }
 
 impl Incoming {
-    /// Where its bytes belong. Of a damaged answer any address will do: the reader finds that nobody has asked for it.
+    /// The address of its bytes. For a damaged answer any address will do: the reader notices that nobody asked for it.
     fn behind(&self) -> u64 {
         self.at.saturating_add(self.same)
     }
@@ -151,7 +151,7 @@ impl Asker<'_> {
                     }
                 }
                 Arrival::Nothing => unanswered = unanswered.saturating_sub(1),
-                // The bulk data that is under way still arrives: no later request may take it for its own.
+                // Continue: bulk data in flight still arrives, and no later request may mistake it for its own.
                 other => {
                     refused = Err(other.error());
                     unanswered = unanswered.saturating_sub(1);
@@ -161,7 +161,7 @@ impl Asker<'_> {
                 && let Some(Incoming { at, same, bytes, is_staged }) = pieces.pop_front()
             {
                 let bytes = bytes.unwrap_or_default();
-                // After an error the rest of the answer must be taken too.
+                // After an error, the rest of the answer must still be received.
                 result = result.and_then(|()| piece(Piece { at, same, bytes: &bytes }));
                 if is_staged {
                     self.staging.give(bytes);
@@ -234,12 +234,12 @@ impl Asker<'_> {
             match self.wait_for_merge(&mut unanswered) {
                 Ok((all, refused)) => {
                     if refused.len() == all {
-                        // The program has other bytes behind these too, probably.
+                        // The program probably has other bytes in the rest of the range, too.
                         others.extend(Some(std::mem::replace(&mut rest, end..end)).filter(|rest| !rest.is_empty()));
                     }
                     others.extend(refused);
                 }
-                // The answers to what was sent are still taken.
+                // Send no more, but receive the answers to the pieces that were sent.
                 Err(e) => (result, rest) = (result.and(Err(e)), end..end),
             }
         }
@@ -259,15 +259,15 @@ impl Asker<'_> {
         self.host.require(self.host.link().send_bulk(self.memory_of_program(), span, Completion::Sent(bytes)));
     }
 
-    /// Waits until the program has taken over one of these pieces, which is removed. Returns how many blocks that has,
-    /// and those that the program has not taken over.
+    /// Waits for the program's answer to one of these pieces, and removes the piece. Returns the number of its blocks,
+    /// and the blocks that the program did not take over.
     fn wait_for_merge(&self, unanswered: &mut VecDeque<Range<u64>>) -> Result<(usize, Vec<Range<u64>>)> {
         let answer = self.wait();
         let place = match answer {
             Arrival::Merged { at, .. } => unanswered.iter().position(|piece| piece.start == at),
             _ => None,
         };
-        // Each answer is one to a piece, also if it makes no sense.
+        // Each answer belongs to a piece, even if it makes no sense.
         let Some(piece) = unanswered.remove(place.unwrap_or(0)) else { return Err(answer.error()) };
         let blocks = (piece.end - piece.start).div_ceil(BLOCK as u64) as u32;
         match answer {
@@ -296,7 +296,7 @@ impl Answers {
         let since = Instant::now();
         loop {
             drive();
-            // Unlocked before this thread sleeps: the receiver would wait for the lock, again and again.
+            // Release the lock before this thread sleeps: otherwise the receiver would wait for it repeatedly.
             let arrived = self.arrived.lock().pop_front();
             match arrived {
                 Some(answer) => return answer,

@@ -13,15 +13,15 @@ pub(crate) trait Upcalls: Send + Sync {
     fn process(&self) -> Option<i32>;
 
     /// Reads ranges of whole pages of the program's memory, or of each range the part before the first missing page.
-    /// Passes them to `piece`, those of a range in order. What this process has already is confirmed if it is still the
-    /// same. If the program refuses a range, that is an error, but the other ranges are read.
+    /// Passes the pieces of each range to `piece` in order. The program only confirms bytes that this process already
+    /// has, if they are unchanged. If the program refuses a range, that is an error, but the other ranges are read.
     fn fetch(&self, ranges: &[Wanted<'_>], piece: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 
     /// The program's function at this address; none if regions may not use any.
     fn function(&self, at: u64) -> Result<Option<Function>>;
 
-    /// Has the program read from this process how the kernel of message `seq` has changed its memory at `at`; false if
-    /// it can't. `old` is a file that has the old bytes at that offset.
+    /// Lets the program read from this process how the kernel of message `seq` changed the program's memory at `at`;
+    /// false if the program can't. `old` is a file that has the old bytes at that offset.
     fn offer_changes(&self, seq: u64, at: u64, new: &[u8], old: SharedFile) -> Result<bool>;
 
     /// How many of the `Changed` messages that were sent, the last ones, the program may not have merged yet.
@@ -31,7 +31,7 @@ pub(crate) trait Upcalls: Send + Sync {
     fn send_changes(&self, seq: u64, write: &mut dyn FnMut(&mut Vec<u8>));
 
     /// Sends a large range of changed memory as a whole, for the kernel of message `seq`. Returns the parts that the
-    /// program has not taken over, because it needs their old bytes too.
+    /// program did not take over, because it needs their old bytes, too.
     fn send_range(&self, seq: u64, at: u64, new: &[u8], old: &[u8]) -> Result<Vec<Range<u64>>>;
 }
 
@@ -50,6 +50,6 @@ pub(crate) struct Piece<'a> {
 #[derive(Debug)]
 pub(crate) struct Function {
     pub symbol: String,
-    /// A shared library exports it, not the program itself.
+    /// A shared library exports it, rather than the program itself.
     pub is_exported: bool,
 }
