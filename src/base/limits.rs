@@ -73,8 +73,8 @@ pub const OWN_SPARE_BUFFERS: usize = limit(8, 1);
 pub const SHARED_MEMORY: u64 = limit(64 << 20, 1 << 20) as u64;
 /// Most bytes of a device's other memory that the program maps because it often copies there.
 pub const SHARED_WINDOWS: u64 = limit(16 << 20, 256 << 10) as u64;
-/// After this many copies from or to one page the program maps that page and the next ones, which takes as long as about
-/// twenty copies.
+/// After this many copies from or to one page the program maps that page and the next ones, which takes as long as
+/// about twenty copies.
 pub const COPIES_TO_SHARE: u32 = limit(32, 2) as u32;
 
 /// With this many incomplete messages of one device, a further one waits a moment.
@@ -92,8 +92,8 @@ pub const MOVED_MIN: u64 = limit(2 << 20, 64 << 10) as u64;
 /// Most bytes of moved memory that a device keeps for later regions: an array of this size is written without new
 /// memory.
 pub const MOVED_KEPT: u64 = limit(256 << 20, 1 << 20) as u64;
-/// Largest piece of the program's memory that travels as bulk data between a program and a device, bytes; and the smallest,
-/// as bulk data takes a round trip more than messages do.
+/// Largest piece of the program's memory that travels as bulk data between a program and a device, bytes; and the
+/// smallest, as bulk data takes a round trip more than messages do.
 pub const MEMORY_PIECE: usize = limit(1 << 20, 128 << 10);
 /// See [`MEMORY_PIECE`].
 pub const MEMORY_PIECE_MIN: usize = limit(256 << 10, 64 << 10);

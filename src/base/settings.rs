@@ -25,7 +25,8 @@ pub(crate) const WITH_DEVICES: &str = "OMPTARGET_MPI_WITH_DEVICES";
 /// have no devices. Processes that inherit the variable have another id.
 pub(crate) const DEVICE_PROCESS: &str = "OMPTARGET_MPI_DEVICE_PROCESS";
 
-/// Not a setting: the devices that all ranks of an MPI application spawn, see `job::spawned`. Only spawned ranks read it.
+/// Not a setting: the devices that all ranks of an MPI application spawn, see `job::spawned`. Only spawned ranks read
+/// it.
 pub(crate) const SPAWNED: &str = "OMPTARGET_MPI_SPAWNED";
 
 /// A process that reads a variable.

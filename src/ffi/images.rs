@@ -217,7 +217,8 @@ pub unsafe extern "C" fn __tgt_rtl_load_binary(
     })
 }
 
-/// Loads an image on a device for LLVM 18's libomptarget, and makes a handle that says whether its kernels take `dyn_ptr`.
+/// Loads an image on a device for LLVM 18's libomptarget, and makes a handle that says whether its kernels take
+/// `dyn_ptr`.
 ///
 /// # Safety
 /// As `mpi_load_binary`.

@@ -16,8 +16,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// Claims the slot of this process, which is about to start MPI. Does nothing without a launcher, or if the launcher has no
-/// place for a claim.
+/// Claims the slot of this process, which is about to start MPI. Does nothing without a launcher, or if the launcher
+/// has no place for a claim.
 ///
 /// # Errors
 /// MPI can't be started here. The error names the process that started it, and says what to do.

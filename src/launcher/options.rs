@@ -28,14 +28,14 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND")]
     pub launcher: Option<LauncherKind>,
 
-    /// Start PROGRAM itself instead of a job, and let each program that it starts spawn its own devices at its first use of
-    /// one. The MPI must be able to spawn (Open MPI is). That is how a script runs on this host, which may start several
-    /// programs, unless an option says more of the job (for instance --launcher, --program, --hosts, -r)
+    /// Start PROGRAM itself instead of a job, and let each program that it starts spawn its own devices at its first
+    /// use of one. The MPI must be able to spawn (Open MPI is). That is how a script runs on this host, which may start
+    /// several programs, unless an option says more of the job (for instance --launcher, --program, --hosts, -r)
     #[arg(long, conflicts_with_all = ["launcher", "launcher_arg", "bind", "ranks", "info"])]
     pub spawn: bool,
 
-    /// What executes target regions; by default what OMPTARGET_MPI_BACKEND says, else 'offload' if PROGRAM has an image for
-    /// an accelerator and none for processors, and 'cpu' otherwise
+    /// What executes target regions; by default what OMPTARGET_MPI_BACKEND says, else 'offload' if PROGRAM has an image
+    /// for an accelerator and none for processors, and 'cpu' otherwise
     #[arg(long, value_enum, value_name = "KIND")]
     pub backend: Option<Backend>,
 

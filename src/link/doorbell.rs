@@ -2,8 +2,9 @@
 //! Doorbells: how processes of one node wake each other. MPI can only be polled, so a process that has long polled in
 //! vain sleeps on its own doorbell, and every process that sends to it rings.
 //!
-//! A doorbell is a page of a shared file. Its owner publishes descriptor and nonce in its [`crate::wire::hello::Hello`].
-//! Between processes that can't share the page, and between nodes, sleeps are timed instead.
+//! A doorbell is a page of a shared file. Its owner publishes descriptor and nonce in its
+//! [`crate::wire::hello::Hello`]. Between processes that can't share the page, and between nodes, sleeps are timed
+//! instead.
 //!
 //! No wake-up is lost: a sleeper announces itself, polls once more, and sleeps only if the doorbell has not rung since.
 //! A sender sends before it looks for sleepers.

@@ -81,8 +81,8 @@ pub(crate) fn needs_exec_after_fork() -> bool {
     LIBRARY.is_mpich()
 }
 
-/// MPICH 4.0 hangs in `MPI_Finalize` on several nodes, in most runs of any program over TCP (UCX): one rank waits for the
-/// progress of another, which waits in PMI and makes none. Processes that skip `MPI_Finalize` exit cleanly.
+/// MPICH 4.0 hangs in `MPI_Finalize` on several nodes, in most runs of any program over TCP (UCX): one rank waits for
+/// the progress of another, which waits in PMI and makes none. Processes that skip `MPI_Finalize` exit cleanly.
 pub(crate) fn hangs_in_finalize_on_several_nodes() -> bool {
     LIBRARY.is_mpich()
 }

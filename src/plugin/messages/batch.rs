@@ -26,8 +26,8 @@ pub(crate) enum Source {
     Shared { here: *const u8, device: u64 },
 }
 
-// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread receives the reply; a queue is complete
-// only when all its reads are. Shared memory stays mapped as long as the process runs.
+// SAFETY: libomptarget keeps the memory until it has synchronized, whichever thread receives the reply; a queue is
+// complete only when all its reads are. Shared memory stays mapped as long as the process runs.
 unsafe impl Send for PendingRead {}
 
 /// The parts of a message besides its answer; the message is complete when all of them are.

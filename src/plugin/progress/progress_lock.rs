@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The lock of the thread that drives the link. One waiting thread at a time holds it; the others sleep until their wait is
-//! over, or until the lock is free.
+//! The lock of the thread that drives the link. One waiting thread at a time holds it; the others sleep until their
+//! wait is over, or until the lock is free.
 //!
-//! Threads that have waited for longer than short regions take are patient: they do not make others give up the lock, and
-//! are not woken to take it. One of them has the watch: it checks at short intervals that the link is driven.
+//! Threads that have waited for longer than short regions take are patient: they do not make others give up the lock,
+//! and are not woken to take it. One of them has the watch: it checks at short intervals that the link is driven.
 
 use crate::base::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, Thread, current, park_timeout, spin_loop,
