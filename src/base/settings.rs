@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most devices behind one rank.
+/// The maximum number of devices behind one rank.
 pub const WORKERS_MAX: u32 = 128;
 /// Values of [`Settings::fragment`]: MPI's counts are `int`.
 pub const FRAGMENTS: RangeInclusive<u64> = 4096..=1 << 30;

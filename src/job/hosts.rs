@@ -13,7 +13,7 @@ use std::process::Command;
 pub struct Host {
     /// Name or address.
     pub name: String,
-    /// Most devices, if the entry has a number.
+    /// The maximum number of devices, if the entry has a number.
     pub slots: Option<u32>,
 }
 

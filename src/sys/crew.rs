@@ -6,8 +6,8 @@ use crate::base::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most threads that help at a time. Only one helper was measured (on two cores); a few cores can use all of a node's
-/// memory bandwidth.
+/// The maximum number of threads that help at a time. Only one helper was measured (on two cores); a few cores can use
+/// all of a node's memory bandwidth.
 const HELPERS: usize = 3;
 /// The minimum of pieces for each thread: starting a thread takes some tens of microseconds.
 const LEAST: usize = 8;

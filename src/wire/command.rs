@@ -307,7 +307,7 @@ pub(crate) const fn launch_len(args: usize, is_shaped: bool) -> usize {
     1 + u64::LEN + if is_shaped { Shape::LEN } else { bool::LEN } + Args::LEN + u64::LEN * args
 }
 
-/// Most bytes of any other operation, without data, names and lists.
+/// The maximum size of any other operation in bytes, without data, names and lists.
 pub(crate) const COMMAND_MAX: usize = Command::LEN;
 
 /// The parts of an image: small, so that a device passes the first one on early, but not too many.

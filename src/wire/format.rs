@@ -6,7 +6,7 @@ use crate::base::{Error, Result};
 
 /// A value in a message.
 pub trait Field<'a>: Sized {
-    /// Most bytes of the value, without data that follows a count or extends to the message's end.
+    /// The maximum size of the value in bytes, without data that follows a count or extends to the message's end.
     const LEN: usize;
     /// Appends the value to a message.
     fn write(&self, out: &mut Vec<u8>);

@@ -17,17 +17,17 @@ pub const HELLO_LEN: usize = 512;
 
 pub(super) const MAGIC: &[u8; 8] = b"omptMPI\0";
 const TEXT: usize = 64;
-/// Most ranks that programs spawn on a node.
+/// The maximum number of ranks that programs spawn on a node.
 const SPAWNED: u32 = 1 << 24;
 /// Bytes of a processor's vendor, as on x86-64.
 const VENDOR: usize = 12;
 /// Bytes of a processor's name, as on x86-64.
 const NAME: usize = 48;
-/// Most ranges of shared files.
+/// The maximum number of ranges of shared files.
 const SHARED: usize = 3;
 /// Bits of the number of pages in a packed range; the other bits are the number of its first page.
 const PAGES: u32 = 29;
-/// Most cores of a node in a record, which has a bit for each.
+/// The maximum number of cores of a node in a record, which has a bit for each.
 pub(crate) const CORES: usize = 1024;
 
 /// Encodes the absence of a range.

@@ -122,7 +122,7 @@ wire_format! {
     }
 }
 
-/// Most bytes of a record.
+/// The maximum size of a record in bytes.
 pub(crate) const RECORD_MAX: usize = Record::LEN;
 
 impl Record {

@@ -95,9 +95,9 @@ pub struct Known<'a>(pub &'a [u8]);
 pub type KnownPart = (u64, u32, u128);
 
 impl<'a> Known<'a> {
-    /// Most bytes of memory in a part.
+    /// The maximum number of bytes of memory in a part.
     pub const PART_MAX: u32 = BLOCK as u32;
-    /// Most parts in a message.
+    /// The maximum number of parts in a message.
     pub(crate) const MOST: usize = (MESSAGE_MAX - Reply::LEN) / Self::EACH;
     const EACH: usize = u64::LEN + u32::LEN + u128::LEN;
 

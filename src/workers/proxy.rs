@@ -98,18 +98,18 @@ struct Replacement {
     spares: u32,
     /// The message and the kernel of the last crash.
     last_crash: Option<(u64, u64)>,
-    /// Why every message fails, once the worker is lost for good.
+    /// Why every message fails, once the worker is lost permanently.
     failure: Option<Failure>,
 }
 
 impl Replacement {
-    /// True if the worker is lost for good.
+    /// True if the worker is lost permanently.
     fn is_over(&self) -> bool {
         self.failure.is_some()
     }
 
     /// Decides what follows a loss (see [`WorkerProxy::replace`]). Returns the cause of the loss if a spare
-    /// takes over; otherwise the worker is lost for good. `log_is_whole`: a replay is possible.
+    /// takes over; otherwise the worker is lost permanently. `log_is_whole`: a replay is possible.
     fn take_spare(&mut self, mut failure: Failure, crashed_in: Option<u64>, log_is_whole: bool) -> Option<String> {
         let crash = crashed_in.filter(|_| failure.kernel != 0).map(|seq| (seq, failure.kernel));
         let again = crash.is_some() && self.last_crash == crash;
@@ -397,7 +397,7 @@ impl WorkerProxy {
         self.link.send(&Packet::TakeSnapshot)
     }
 
-    /// Handles a replay with a different result. A further replay might differ too, so the worker is lost for good.
+    /// Handles a replay with a different result. A further replay might differ too, so the worker is lost permanently.
     fn on_difference(&mut self) -> Result<()> {
         let text = "its kernels do not give the same result each time (they may depend on the order of threads, on \
                     time, or on what is outside of the device), so that what was lost can't be done again; a smaller \

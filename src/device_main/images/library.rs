@@ -17,7 +17,7 @@ pub(crate) fn keep(library: &OsStr, flags: i32) -> bool {
     unsafe { Library::open(Some(library), flags) }.map(std::mem::forget).is_ok()
 }
 
-/// Loads a library for good; if necessary from its path in the host process, after the libraries that it needs.
+/// Loads a library permanently; if necessary from its path in the host process, after the libraries that it needs.
 pub(crate) fn find_library(name: &str, hints: &BTreeMap<String, PathBuf>, depth: u32) -> bool {
     if keep(name.as_ref(), FLAGS) {
         return true;

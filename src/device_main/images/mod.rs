@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Device images and the libraries that they need, from their arrival until they are loaded.
 //!
-//! - `library`: loads a library for good, after those that it needs.
+//! - `library`: loads a library permanently, after the libraries that it needs.
 //! - `loader`: loads one image or library at a time, and keeps images that are not loaded yet.
 //! - `pending_image`: the file in memory that an arriving image fills.
 

@@ -13,7 +13,8 @@ use crate::debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Most buffers that are kept. No more than were in use at once: pieces of the program's memory are many.
+/// The maximum number of buffers that are kept. No more than were in use at once: pieces of the program's memory are
+/// many.
 const KEPT: usize = if MEMORY_AHEAD > STAGED_AHEAD + 2 { MEMORY_AHEAD } else { STAGED_AHEAD + 2 };
 
 #[derive(Default)]

@@ -210,7 +210,7 @@ impl ReplayLog {
         (self.keeps, self.bytes, self.loads) = (false, 0, false);
     }
 
-    /// [`ReplayLog::give_up`] for good.
+    /// [`ReplayLog::give_up`] permanently.
     pub(crate) fn give_up_for_good(&mut self) {
         self.terms.keeps = false;
         // No output is repeated.

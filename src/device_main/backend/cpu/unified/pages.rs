@@ -28,7 +28,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
-/// Most bytes of one change: its new and old bytes must fit into one message.
+/// The maximum size of one change in bytes: its new and old bytes must fit into one message.
 const CHANGE_MAX: usize = (MESSAGE_MAX / 2 - 2 * Changes::HEAD) / 8 * 8;
 
 pub(super) struct Pages {

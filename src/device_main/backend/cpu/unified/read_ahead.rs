@@ -9,7 +9,7 @@ pub(super) const LEAST: u64 = 64 << 10;
 /// From another node, a stream's next fetch is four times as large as its last one up to this size, and twice as large
 /// from there on: a round trip may take as long as the transfer of this many bytes.
 const SOON: u64 = 4 << 20;
-/// Most bytes that are fetched at once.
+/// The maximum number of bytes that are fetched at once.
 const MOST: u64 = 64 << 20;
 /// The number of streams (threads, or arrays) that are followed at a time.
 const STREAMS: usize = 16;

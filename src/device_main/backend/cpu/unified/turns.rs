@@ -19,11 +19,11 @@ const NEW: u64 = 8;
 /// The part by which the average shrinks with each turn, so that kernels overlap from time to time and the cost is
 /// measured again.
 const OLD: u64 = 4096;
-/// Most nanoseconds of work for one kernel: the program may have been stopped meanwhile.
+/// The maximum number of nanoseconds of work for one kernel: the program may have been stopped meanwhile.
 const MOST_WORK: u64 = 10_000_000;
 /// Longest wait for a turn. Tests must not see it end.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000_000 } else { 1000 });
-/// Most kernels that begin without waiting after a kernel that waited in vain.
+/// The maximum number of kernels that begin without waiting after a kernel that waited in vain.
 const MOST_FREE: u32 = 4;
 
 #[derive(Default)]
