@@ -422,8 +422,10 @@ impl<C> Link<C> {
             return Ok(());
         };
         if let Some(e) = &state.broken {
-            self.outbox.lock().clear();
+            let unsent = std::mem::take(&mut *self.outbox.lock());
             self.outbox_len.store(0, Relaxed);
+            // Not under the outbox's lock: what a completion keeps may take another one.
+            drop(unsent);
             return Err(e.clone());
         }
         self.start_outbox(&mut state).inspect_err(|e| state.broken = Some(e.clone()))
