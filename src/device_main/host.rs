@@ -31,7 +31,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `policy` tells how to wait for the host's messages; `quit` exits the device.
+    /// `policy` is the backoff of waits for the host's messages; `quit` exits the device.
     pub fn new(
         link: Link<Completion>,
         (rank, process): (usize, Option<process::Handle>),

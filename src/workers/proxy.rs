@@ -55,7 +55,7 @@ impl WorkerLink {
 
     /// Sends the bytes of a packet; false if there is no room for them now.
     fn try_send(&self, bytes: &[u8]) -> Result<bool> {
-        // If the socket is closed, the exit status of the worker or snapshot tells why.
+        // If the socket is closed, the exit status of the worker or snapshot gives the reason.
         let sent = packet::send(&self.socket, bytes, false).or_else(unless_closed(true))?;
         self.doorbell.ring();
         Ok(sent)

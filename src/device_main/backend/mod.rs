@@ -96,7 +96,7 @@ impl Copies {
 
 /// The arena that the host's side requests of an accelerator.
 pub(crate) struct Wish {
-    /// Bytes of the arena, unless the accelerator tells how much is free.
+    /// The arena's size in bytes if the accelerator does not report its free memory.
     pub len: u64,
     /// The arena must have that size.
     pub exact: bool,
@@ -127,9 +127,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The state on the crash board while an image is loaded or unloaded.
     const LOADS_AS: u64;
 
-    /// Maps the arena at an address range that the host's side chose. If there is a `shared` file, the number beside it
-    /// tells how many of its bytes become the arena's beginning, if possible: the host's side finds out. After an error
-    /// there is no arena.
+    /// Maps the arena at an address range that the host's side chose. `shared` is a file and the number of its bytes that
+    /// should become the arena's beginning; if they do not, the host's side finds out. After an error there is no arena.
     ///
     /// # Safety
     /// Nothing uses the arena of an earlier call, which is unmapped.

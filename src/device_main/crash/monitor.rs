@@ -2,7 +2,7 @@
 //! Monitors kernels for crashes: the faulting thread stops where it is, and another thread of the device reports the
 //! fault to the host.
 //!
-//! The crash board tells which kernel runs on which thread, in atomics that a signal handler may read. A handler only
+//! The crash board records which kernel runs on which thread, in atomics that a signal handler may read. A handler only
 //! notes the fault and parks its thread forever; everything else happens on a healthy thread. The supervisor reports
 //! crashes that no handler sees.
 

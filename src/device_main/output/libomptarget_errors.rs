@@ -40,7 +40,7 @@ pub(crate) fn is_error(line: &[u8]) -> bool {
 }
 
 /// Joins lines such as `Libomptarget error: …`, `Libomptarget fatal error 1: …` and `"PluginInterface" error: …` into
-/// one, to append to an error message. Empty if there are none.
+/// one, to append to an error message. Returns an empty string if `text` has no error lines.
 pub(crate) fn errors_in(text: &str) -> String {
     let error = |line: &str| {
         let (source, what) = line.split_once("error").or_else(|| line.split_once("ERROR"))?;

@@ -73,7 +73,7 @@ pub fn rank() -> Option<u32> {
     number(variables.into_iter().find(|name| text(name).is_some())?)
 }
 
-/// The local rank of the process with this rank, and the number of ranks on its node as far as the launcher tells.
+/// The local rank of the process with this rank, and the number of ranks on its node, if the launcher sets them.
 pub(crate) fn local(rank: u32) -> Option<(u32, u32)> {
     local_in(number, rank)
 }
@@ -106,13 +106,13 @@ fn place_in(get: impl Fn(&str) -> Option<u32>, rank: u32, programs: u32) -> Opti
     Some(local.checked_sub(programs.saturating_sub(first))? as usize)
 }
 
-/// The number of executables on mpirun's command line, if the launcher tells.
+/// The number of executables on mpirun's command line, if the launcher sets it.
 pub(crate) fn executables() -> Option<u32> {
     number("OMPI_NUM_APP_CTX")
 }
 
 /// True unless another rank reports what all ranks would report. (The first rank may be a device, which reports
-/// nothing. So the first rank of each executable reports, if Open MPI tells how many ranks each has. Its
+/// nothing. So the first rank of each executable reports, if Open MPI sets the number of ranks of each. Its
 /// OMPI_FIRST_RANKS would tell directly, but is "0 0" in 4.1.)
 pub(crate) fn speaks_for_all() -> bool {
     let counts = text("OMPI_APP_CTX_NUM_PROCS").unwrap_or_default();

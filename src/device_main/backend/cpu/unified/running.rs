@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Memory that kernels use without a lock, while other kernels begin and end.
 //!
-//! Most kernels use none of the program's memory, so a kernel takes the lock only if there is some. One word tells
-//! that, and counts the kernels. A kernel that begins before the memory is filled finds contents fetched after its
+//! Most kernels do not use the program's memory, so a kernel takes the lock only if some is mapped. One atomic word has
+//! a bit for that and the number of running kernels. A kernel that begins before the memory is filled finds contents fetched after its
 //! beginning; one that begins later takes the lock.
 
 use crate::base::lock::{Guard, Mutex, order};
