@@ -77,8 +77,9 @@ pub const SHARED_WINDOWS: u64 = limit(16 << 20, 256 << 10) as u64;
 /// about twenty copies.
 pub const COPIES_TO_SHARE: u32 = limit(32, 2) as u32;
 
-/// With this many incomplete messages of one device, a further one waits a moment.
-pub const IN_FLIGHT: usize = limit(256, 2);
+/// With this many incomplete messages of one device, a further one waits a moment. More than the threads of most
+/// programs, each of which has one message of a blocking region.
+pub const IN_FLIGHT: usize = limit(1024, 2);
 
 // ---- device ----------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ pub(crate) struct InFlight {
 
 impl Default for InFlight {
     fn default() -> Self {
-        InFlight { next: FIRST_MESSAGE, sent: VecDeque::with_capacity(IN_FLIGHT), answered: 0, pool: Vec::new() }
+        InFlight { next: FIRST_MESSAGE, sent: VecDeque::new(), answered: 0, pool: Vec::new() }
     }
 }
 
