@@ -243,7 +243,7 @@ impl Plugin {
             if let Err(Error::Text(text)) = &unloaded {
                 log::error(text);
             }
-            device.port().fail_unseen();
+            device.port().failures.fail_unseen();
             shutdown::check(&self.engine);
         }
         unloaded

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //! Ends the use of the devices: shuts down devices and MPI, or leaves the job without that.
 
-use super::messages::port::Port;
 use super::messages::queue::Queue;
 use super::program::ending;
 use super::progress::connection::Connection;
@@ -45,7 +44,7 @@ pub(crate) fn settle(engine: &Engine) {
 /// Ends the job if an unawaited message failed and no call of the program has failed since.
 pub(crate) fn check(engine: &Engine) {
     let connection = &engine.connection;
-    if connection.ports.iter().any(Port::has_failed_unseen) {
+    if connection.ports.iter().any(|port| port.failures.has_unseen()) {
         (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
         connection.abort(1);
     }

@@ -422,7 +422,7 @@ fn map_arenas(engine: &Engine, capacities: &[u64], devices: &[Hello], libraries:
         let mut failure = None;
         for queue in &controls {
             engine.wait(queue)?;
-            failure = queue.take_failure().or(failure);
+            failure = engine.port(queue.port()).failures.take(queue.id).or(failure);
         }
         let Some(e) = failure else {
             let places = (0..devices.len()).map(|n| (addresses.arena(n), u64::from_ne_bytes(beginnings[n])));

@@ -570,7 +570,7 @@ impl JobOf {
         }
         for queue in &controls {
             engine.wait(queue)?;
-            assert_eq!(queue.take_failure(), None);
+            assert_eq!(engine.port(queue.port()).failures.take(queue.id), None);
         }
         let device = |((n, control), offer): ((usize, &Arc<Queue>), Option<Offer>)| {
             let shared = offer.map(|offer| {

@@ -98,8 +98,9 @@ impl Distribution {
         let mut ids = std::iter::repeat_with(|| FIRST_IMAGE.wrapping_add(tried()));
         let id = ids.find(is_free).expect("fewer images than numbers");
         let twin = sent.iter().find(|i| i.hash == hash);
-        let same =
-            |d: &&Device| d.hello.processor.machine == device.hello.processor.machine && d.port().alive().is_ok();
+        let same = |d: &&Device| {
+            d.hello.processor.machine == device.hello.processor.machine && d.port().failures.alive().is_ok()
+        };
         let mut receivers = vec![device];
         // Only this device gets a second copy: the others may never load one.
         receivers.extend(devices.iter().filter(|d| twin.is_none() && d.number != device.number).filter(same));

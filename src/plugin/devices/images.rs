@@ -269,7 +269,7 @@ impl Images {
     /// Makes the device drop an image, loaded or not, once message `received` has brought it. Returns
     /// the queue of this command, `None` on a lost device.
     pub(crate) fn forget(&self, id: u32, received: u64) -> Result<Option<Arc<Queue>>> {
-        if self.queues.port().alive().is_err() {
+        if self.queues.port().failures.alive().is_err() {
             return Ok(None);
         }
         let commands = [Command::Wait { seq: received }, Command::Unload { image: id }];

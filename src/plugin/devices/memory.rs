@@ -144,7 +144,7 @@ impl Memory {
     fn is_settled(&self, queue: &Queue, len: u64) -> Result<bool> {
         let port = self.queues.port();
         // The control queue may still have to discard this memory's previous contents.
-        let is_idle = || queue.is_idle() && self.control.pending.is_idle() && !port.has_failed_unseen();
+        let is_idle = || queue.is_idle() && self.control.pending.is_idle() && !port.failures.has_unseen();
         if len > INLINE_MAX as u64 && is_idle() {
             // As bulk data, the copy would wait for these messages too, and only then start on the device.
             let is_over = port.when_unawaited_are_over();
@@ -331,14 +331,12 @@ impl Memory {
         });
         let sent = copied.and_then(|()| self.queues.flush(&queue));
         let waited = engine.wait(&queue);
-        let failure = queue.take_failure();
+        let failure = self.queues.port().failures.take(queue.id);
         if waited.is_ok() {
             self.queues.release(queue);
         }
         // Unlike a failed synchronize, this does not lose the device.
-        if self.queues.port().has_failed_unseen() {
-            self.queues.check_alive()?;
-        }
+        self.queues.check_unseen()?;
         match failure {
             Some(e) => Err(e.context(format_args!("can't {what} {at:#x}"))),
             None => sent.and(waited),

@@ -42,6 +42,11 @@ impl Queues {
         self.engine.connection.check_alive(self.number)
     }
 
+    /// Fails if an unawaited message has failed unseen.
+    pub(super) fn check_unseen(&self) -> Result<()> {
+        if self.port().failures.has_unseen() { self.check_alive() } else { Ok(()) }
+    }
+
     /// A queue that is not in use, or a new one.
     pub(crate) fn queue(&self) -> Arc<Queue> {
         let idle = self.idle.lock().pop();
@@ -50,7 +55,10 @@ impl Queues {
 
     /// A queue that was never used.
     pub(crate) fn new_queue(&self) -> Arc<Queue> {
-        Queue::new(&self.ids, self.number)
+        let queue = Queue::new(&self.ids, self.number);
+        // Nobody took this if a dropped queue of the same number failed.
+        self.port().failures.take(queue.id);
+        queue
     }
 
     /// The end of a queue, for another operation that may change the device's memory. First completes the reads of
@@ -147,10 +155,8 @@ impl Queues {
     /// first failure of anything in the queue.
     pub(crate) fn finish(&self, queue: &Arc<Queue>) -> Result<()> {
         self.engine.wait(queue)?;
-        if self.port().has_failed_unseen() {
-            self.check_alive()?;
-        }
-        queue.take_failure().map_or(Ok(()), Err)
+        self.check_unseen()?;
+        self.port().failures.take(queue.id).map_or(Ok(()), Err)
     }
 
     pub(crate) fn flush(&self, queue: &Arc<Queue>) -> Result<()> {
@@ -239,8 +245,7 @@ impl Queues {
     /// Returns the queue's failure, if any, and then loses the device.
     fn result_of(&self, queue: &Queue) -> Result<()> {
         let port = self.port();
-        let failure = queue.take_failure().or_else(|| port.has_failed_unseen().then_some(Error::Reported));
-        let Some(e) = failure else { return Ok(()) };
+        let Some(e) = port.failures.take_any(queue.id) else { return Ok(()) };
         // The program was promised results that it will not get. It may ignore this call's result
         // (`omp_target_memcpy`), so a failure that nobody has seen stays one.
         port.lose();

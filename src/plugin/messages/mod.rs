@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `diagnose` | the texts of failures |
 //! | `port` | the host's ends of the devices: the messages sent to each, and the state of each |
+//! | `failures` | what has failed on a device |
 //! | `in_flight` | a device's incomplete messages |
 //! | `unawaited` | a device's incomplete messages that nobody waits for |
 //! | `queue` | queues and events |
@@ -16,6 +17,7 @@
 pub(crate) mod batch;
 pub(crate) mod bulk_tags;
 pub(crate) mod diagnose;
+pub(crate) mod failures;
 pub(crate) mod in_flight;
 pub(crate) mod pending;
 pub(crate) mod port;

@@ -2,6 +2,7 @@
 //! The host's ends of the devices: the incomplete messages of each, and the state of each.
 
 use super::batch::{Batch, PendingRead, Source};
+use super::failures::Failures;
 use super::in_flight::{InFlight, SentMessage};
 use super::queue::{MessageId, Queue};
 use super::unawaited::Unawaited;
@@ -10,7 +11,6 @@ use crate::base::{Error, Result, name};
 use crate::debug;
 use crate::link::Link;
 use crate::plugin::addresses::arena::Arena;
-use crate::plugin::program::ending;
 use crate::sys::node;
 use crate::wire::command::Head;
 use crate::wire::record::{Record, Records};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) struct Port {
     pub(crate) rank: usize,
@@ -30,9 +30,8 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(crate) flight: Mutex<InFlight, { order::FLIGHT }>,
     pub(crate) unawaited: Unawaited,
-    failed_unseen: AtomicBool,
+    pub(crate) failures: Failures,
     in_flight: AtomicUsize,
-    lost: AtomicBool,
     pub(crate) arena: Mutex<Arena, { order::ARENA }>,
     /// The names of the device's kernels by address.
     pub(crate) kernels: Mutex<BTreeMap<u64, String>, { order::LEAF }>,
@@ -54,9 +53,8 @@ impl Port {
             name,
             flight: Mutex::default(),
             unawaited: Unawaited::default(),
-            failed_unseen: AtomicBool::new(false),
+            failures: Failures::default(),
             in_flight: AtomicUsize::new(0),
-            lost: AtomicBool::new(false),
             arena: Mutex::new(Arena::new(0..0)),
             kernels: Mutex::default(),
             unasked: AtomicU64::new(0),
@@ -92,7 +90,7 @@ impl Port {
     /// A condition to wait for: all messages that are unawaited now are complete, or the device is lost.
     pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
         let left = self.unawaited.lock().numbers();
-        move || self.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
+        move || self.failures.alive().is_err() || left.iter().all(|&seq| self.is_complete(seq))
     }
 
     /// The numbers of messages sent to the device, and received from it.
@@ -139,15 +137,9 @@ impl Port {
         name::of_kernel(&self.kernel_symbol(kernel))
     }
 
-    /// Fails if this device was lost.
-    pub(crate) fn alive(&self) -> Result<()> {
-        if self.lost.load(Ordering::Acquire) { Err(Error::Reported) } else { Ok(()) }
-    }
-
     /// Marks the device as lost: its contents can't be trusted any more. True the first time.
     pub(crate) fn lose(&self) -> bool {
-        // AcqRel: who finds the device lost also sees an earlier `fail_unseen`.
-        let is_first = !self.lost.swap(true, Ordering::AcqRel);
+        let is_first = self.failures.lose();
         // An open file keeps its memory, perhaps a lot, even when the device has ended.
         self.fetched.lock().take();
         is_first
@@ -156,7 +148,7 @@ impl Port {
     /// The device's file of fetched program memory, which `open` opens the first time.
     pub(crate) fn fetched(&self, open: impl FnOnce() -> Result<File>) -> Result<Arc<File>> {
         let mut fetched = self.fetched.lock();
-        self.alive()?;
+        self.failures.alive()?;
         if let Some(file) = &*fetched {
             return Ok(file.clone());
         }
@@ -166,24 +158,6 @@ impl Port {
     /// True if message `seq`, which must have been sent, is complete: answered, with all its data.
     pub(crate) fn is_complete(&self, seq: u64) -> bool {
         self.flight.lock().is_complete(seq)
-    }
-
-    /// Notes the failure of an unawaited message.
-    pub(crate) fn fail_unseen(&self) {
-        self.failed_unseen.store(true, Ordering::Relaxed);
-    }
-
-    /// True if an unawaited message failed, and no call has failed since.
-    pub(crate) fn has_failed_unseen(&self) -> bool {
-        self.failed_unseen.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a call on the device fails. Ignored during process exit, when nobody looks at results.
-    #[cold]
-    pub(crate) fn note_failed_call(&self) {
-        if ending::status().is_none() {
-            self.failed_unseen.store(false, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -244,7 +218,7 @@ impl Ports {
         let mut flight = self.all[port].flight.lock();
         let Some(sent) = flight.unanswered(seq) else { return false };
         match answer {
-            Err(error) => sent.queue.fail(error),
+            Err(error) => self.fail_queue(&sent.queue, error),
             Ok(mut bytes) => {
                 for &PendingRead { to, len, source } in &sent.awaited.reads {
                     let from = match source {
@@ -275,8 +249,13 @@ impl Ports {
     /// Fails a message before its answer with the error for its kernel, if the message is unanswered.
     pub(crate) fn fail(&self, MessageId { port, seq }: MessageId, error: impl FnOnce(u64) -> Error) {
         if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
-            sent.queue.fail(error(sent.awaited.kernel));
+            self.fail_queue(&sent.queue, error(sent.awaited.kernel));
         }
+    }
+
+    /// Fails a queue, perhaps that of another device than the message that failed.
+    fn fail_queue(&self, queue: &Queue, error: Error) {
+        self.all[queue.port()].failures.fail(queue.id, error);
     }
 
     /// Ends a part of a message other than its answer.

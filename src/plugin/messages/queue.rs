@@ -4,7 +4,6 @@
 use super::batch::Batch;
 use super::pending::Pending;
 use super::queue_trace::{QueueTrace, Tracing, What};
-use crate::base::Error;
 use crate::base::lock::{Guard, Mutex, order};
 use crate::base::sync;
 use crate::wire::command::CONTROL;
@@ -51,8 +50,6 @@ pub(crate) struct Queue {
     pub(crate) pending: Pending,
     /// The last wait for this queue took as long as a kernel that may need the cores of this node.
     pub(crate) waited_long: AtomicBool,
-    failed: AtomicBool,
-    failure: Mutex<Option<Error>, { order::LEAF }>,
 }
 
 /// The end of a queue: the message that it collects, and the state of what it has sent.
@@ -148,8 +145,6 @@ impl Queue {
             open: Mutex::new(open),
             pending: Pending::default(),
             waited_long: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            failure: Mutex::default(),
         })
     }
 
@@ -178,31 +173,6 @@ impl Queue {
     pub(crate) fn is_idle(&self) -> bool {
         let open = self.open();
         open.batch.is_empty() && self.pending.is_idle()
-    }
-
-    /// Stores a failure, unless one with a text is stored already.
-    #[cold]
-    pub(crate) fn fail(&self, error: Error) {
-        let mut failure = self.failure.lock();
-        match &*failure {
-            Some(Error::Text(_)) => {}
-            _ => *failure = Some(error),
-        }
-        self.failed.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Takes the first failure since the last call.
-    #[inline]
-    pub(crate) fn take_failure(&self) -> Option<Error> {
-        if !self.has_failed() {
-            return None;
-        }
-        self.failed.store(false, Ordering::Relaxed);
-        self.failure.lock().take()
     }
 }
 

@@ -198,25 +198,7 @@ impl Connection {
                 }
             }
             Reply::Failed { seq, failure } => {
-                let was_alive = self.ports[port].alive().is_ok();
-                let is_unawaited = |queue: &Arc<Queue>| self.ports[port].unawaited.lock().contains(queue, seq);
-                let queue = self.ports[port].flight.lock().unanswered(seq).map(|s| s.queue.clone());
-                if was_alive && queue.as_ref().is_some_and(is_unawaited) {
-                    // This must precede `lose`, after which anybody can find the device lost.
-                    self.ports[port].fail_unseen();
-                }
-                let mut error = self.error_of(port, &failure);
-                // Locked until the queue has the error: another thread may be leaving the queue unawaited.
-                let unawaited = self.ports[port].unawaited.lock();
-                let unseen = |s: &&SentMessage| unawaited.contains(&s.queue, seq);
-                let kernel = self.ports[port].flight.lock().unanswered(seq).filter(unseen).map(|s| s.awaited.kernel);
-                if let Some(kernel) = kernel {
-                    error = if kernel == 0 { error.context("a copy to the device") } else { error };
-                    error = self.unseen(port, error, was_alive);
-                }
-                let fits = self.ports.answer(MessageId { port, seq }, Err(error));
-                drop(unawaited);
-                if !fits {
+                if !self.fail(MessageId { port, seq }, &failure) {
                     self.protocol_error(from, "a reply without a message");
                 }
             }
@@ -298,43 +280,46 @@ impl Connection {
     /// Fails if the device has failed before. Writes the reason first.
     #[inline]
     pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
-        let alive = self.ports[port].alive();
+        let alive = self.ports[port].failures.alive();
         if alive.is_err() {
-            self.ports[port].note_failed_call();
+            self.ports[port].failures.note_failed_call();
             self.finish_output(port);
         }
         alive
     }
 
-    /// The program's error for a failure on a device. Only the first loss of a device is reported.
+    /// Fails a message, and its device if that is lost or nobody waits for the message. False if no such message is
+    /// unanswered.
     #[cold]
-    fn error_of(&self, port: usize, failure: &Failure) -> Error {
-        if failure.lost && !self.ports[port].lose() {
-            return Error::Reported;
+    fn fail(&self, message: MessageId, failure: &Failure) -> bool {
+        let port = &self.ports[message.port];
+        let was_alive = port.failures.alive().is_ok();
+        let mut error = Error::Reported;
+        if was_alive || !failure.lost {
+            let memory = (&self.unified.allocations, self.unified.check_access(message.port));
+            let addresses = self.addresses.get().map(Arc::as_ref);
+            error = diagnose::failure(&self.ports, message.port, failure, addresses, memory);
         }
-        let memory = (&self.unified.allocations, self.unified.check_access(port));
-        let error = diagnose::failure(&self.ports, port, failure, self.addresses.get().map(Arc::as_ref), memory);
-        if !failure.lost {
-            return error;
-        }
-        // Every call that fails because of this loss writes this line first: another thread may end the process
-        // over the same loss before the thread that waits for this kernel reports it.
-        self.console.say(port, &log::error_text(&error));
-        Error::Reported
-    }
-
-    /// Handles the error of an unawaited message: the device is lost, and the next call on it writes why.
-    #[cold]
-    fn unseen(&self, port: usize, error: Error, was_alive: bool) -> Error {
-        if was_alive {
-            if let Error::Text(_) = error {
-                self.console.say(port, &log::error_text(error));
+        // Locked until the queue has the error: another thread may be leaving the queue unawaited.
+        let unawaited = port.unawaited.lock();
+        let is_unseen = |sent: &&SentMessage| unawaited.contains(&sent.queue, message.seq);
+        let unseen = port.flight.lock().unanswered(message.seq).filter(is_unseen).map(|sent| sent.awaited.kernel);
+        if failure.lost || unseen.is_some() {
+            if was_alive {
+                let error =
+                    if unseen == Some(0) && !failure.lost { error.context("a copy to the device") } else { error };
+                // Every call that fails because of this loss writes this line first: another thread may end the process
+                // over the same loss before the thread that waits for this kernel reports it.
+                self.console.say(message.port, &log::error_text(&error));
             }
-            self.ports[port].fail_unseen();
+            if was_alive && unseen.is_some() {
+                port.failures.fail_unseen();
+            }
+            // Last: from here on anybody can find the device lost.
+            port.lose();
+            error = Error::Reported;
         }
-        // Last, because the call that finds the device lost writes the line.
-        self.ports[port].lose();
-        Error::Reported
+        self.ports.answer(message, Err(error))
     }
 
     #[cold]

@@ -302,13 +302,13 @@ impl Unified {
                     fetch::send((post, port), at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
-                    ports[port].alive()?;
+                    ports[port].failures.alive()?;
                     let is_taken =
                         self.take_over_from(ports, MessageId { port, seq }, at..at.saturating_add(len), new, old)?;
                     if is_taken { post.answer(port, Answer::Taken).map(|()| true) } else { Ok(false) }
                 }
                 Request::Merge { seq, at, new, old } => {
-                    ports[port].alive()?;
+                    ports[port].failures.alive()?;
                     let new = new?;
                     let others = self.merge_known(ports, MessageId { port, seq }, (at, &new), Digests(&old));
                     self.buffers.give(new);
