@@ -184,7 +184,7 @@ impl Plugin {
     /// Loads an image on a device and returns its number there and the addresses of its entries. The
     /// first load of an image sends it to all devices, from device to device.
     pub(crate) fn load(&self, device: &Device, file: &[u8], entries: &[Entry]) -> Result<(u32, Vec<u64>)> {
-        self.engine.connection.check_alive(device.number)?;
+        device.queues.check_alive()?;
         if device.is_accelerator() && entries.iter().any(|entry| entry.indirect.is_some()) {
             return Err(Error::new(format!("{} does not support declare target indirect", device.name())));
         }

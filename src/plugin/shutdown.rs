@@ -5,6 +5,7 @@ use super::messages::queue::Queue;
 use super::program::ending;
 use super::progress::connection::Connection;
 use super::progress::engine::Engine;
+use super::progress::upcalls::Upcalls;
 use crate::base::{Error, log};
 use crate::link::Progress;
 use crate::mpi::{self, pmi};
@@ -45,7 +46,7 @@ pub(crate) fn settle(engine: &Engine) {
 pub(crate) fn check(engine: &Engine) {
     let connection = &engine.connection;
     if connection.ports.iter().any(|port| port.failures.has_unseen()) {
-        (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+        (0..connection.ports.len()).for_each(|port| Upcalls(connection).finish_output(port));
         connection.abort(1);
     }
 }
@@ -103,7 +104,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
             // Another thread's copy waits for a kernel and now never begins, or an image is to pass through the first
             // device to one that has ended.
             connection.leave(LINK_PATIENCE);
-            (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+            (0..connection.ports.len()).for_each(|port| Upcalls(connection).finish_output(port));
             return leave_job();
         }
         if since.elapsed() > patience / 2 && !std::mem::replace(&mut has_asked, true) {
@@ -144,7 +145,7 @@ pub(crate) fn end_devices(engine: &Engine, queues: &[Arc<Queue>], patience: Dura
             }
         }
     }
-    (0..connection.ports.len()).for_each(|port| connection.finish_output(port));
+    (0..connection.ports.len()).for_each(|port| Upcalls(connection).finish_output(port));
     // MPI waits for every rank, even a dead one, and for other programs of the job as long as they run. By now
     // a wait can cost only time.
     let late = move || {

@@ -320,7 +320,7 @@ fn with(job: Bootstrap, settings: &Settings) -> Result<Plugin> {
         &libraries,
     )?;
     let addresses = Arc::new(addresses);
-    engine.connection.set_addresses(addresses.clone());
+    let _ = engine.connection.addresses.set(addresses.clone());
     let parts = of_devices.into_iter().zip(executors).zip(controls).zip(arenas.into_iter().zip(shared));
     let devices = parts.enumerate().map(|(n, (((h, executor), control), (arena, shared)))| {
         let len = arena.end - arena.start;

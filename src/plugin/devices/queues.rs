@@ -9,6 +9,7 @@ use crate::plugin::messages::port::Port;
 use crate::plugin::messages::queue::{Event, Ids, MessageId, Open, Queue, QueueMessage};
 use crate::plugin::messages::queue_trace::{DeviceTrace, What};
 use crate::plugin::progress::engine::Engine;
+use crate::plugin::progress::upcalls::Upcalls;
 use crate::wire::MESSAGE_MAX;
 use crate::wire::command::{Command, HEAD_LEN, Shape, launch_len};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl Queues {
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
-        self.engine.connection.check_alive(self.number)
+        Upcalls(&self.engine.connection).check_alive(self.number)
     }
 
     /// Fails if an unawaited message has failed unseen.
@@ -167,8 +168,7 @@ impl Queues {
     /// failure.
     pub(crate) fn complete(&self, queue: &Arc<Queue>) -> Result<()> {
         self.flush(queue)?;
-        self.engine.wait(queue)?;
-        Ok(())
+        self.engine.wait(queue)
     }
 
     /// Sends the collected message, waits until all of the queue is complete, and releases the queue. Returns the first
@@ -249,7 +249,7 @@ impl Queues {
         // The program was promised results that it will not get. It may ignore this call's result
         // (`omp_target_memcpy`), so a failure that nobody has seen stays one.
         port.lose();
-        self.engine.connection.finish_output(self.number);
+        Upcalls(&self.engine.connection).finish_output(self.number);
         Err(e)
     }
 
@@ -270,7 +270,7 @@ impl Queues {
     pub(crate) fn query_event(&self, event: &Arc<Event>) -> Result<bool> {
         let Some(message) = self.engine.settle(event, None)? else { return Ok(true) };
         self.engine.poll()?;
-        self.engine.connection.check_alive(message.id.port)?;
+        Upcalls(&self.engine.connection).check_alive(message.id.port)?;
         let complete = self.engine.is_over(message);
         if !complete {
             self.engine.note_idle_poll();
@@ -281,7 +281,7 @@ impl Queues {
     pub(crate) fn sync_event(&self, event: &Arc<Event>) -> Result<()> {
         if let Some(message) = self.engine.settle(event, None)? {
             self.engine.wait_until(None, &|| self.engine.is_over(message))?;
-            self.engine.connection.check_alive(message.id.port)?;
+            Upcalls(&self.engine.connection).check_alive(message.id.port)?;
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 //! Describes failures of devices and of the connection, and what is at an invalid address.
 
 use super::port::{Port, Ports};
-use super::queue::MessageId;
 use crate::base::{Error, Result};
 use crate::plugin::addresses::address_map::AddressMap;
 use crate::plugin::addresses::host_allocations::Allocations;
@@ -32,12 +31,6 @@ pub(crate) fn failure(
     }
     let kernel = ports[port].kernel_name(failure.kernel);
     Error::new(format!("kernel {kernel} failed on {name}: {text}"))
-}
-
-/// Fails a message whose kernel runs or has run. (If the message is answered, nobody waits for it.)
-pub(crate) fn fail_kernel(ports: &Ports, message: MessageId, e: &Error) {
-    let (name, kernel_name) = (&ports[message.port].name, |kernel| ports[message.port].kernel_name(kernel));
-    ports.fail(message, |kernel| Error::new(format!("kernel {} failed on {name}: {e}", kernel_name(kernel))));
 }
 
 /// Describes what is at an address that a kernel of a device could not use, if the address is a device's.

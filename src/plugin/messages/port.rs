@@ -218,7 +218,7 @@ impl Ports {
         let mut flight = self.all[port].flight.lock();
         let Some(sent) = flight.unanswered(seq) else { return false };
         match answer {
-            Err(error) => self.fail_queue(&sent.queue, error),
+            Err(error) => self.all[sent.queue.port()].failures.fail(sent.queue.id, error),
             Ok(mut bytes) => {
                 for &PendingRead { to, len, source } in &sent.awaited.reads {
                     let from = match source {
@@ -246,16 +246,14 @@ impl Ports {
         true
     }
 
-    /// Fails a message before its answer with the error for its kernel, if the message is unanswered.
-    pub(crate) fn fail(&self, MessageId { port, seq }: MessageId, error: impl FnOnce(u64) -> Error) {
-        if let Some(sent) = self.all[port].flight.lock().unanswered(seq) {
-            self.fail_queue(&sent.queue, error(sent.awaited.kernel));
+    /// Fails a message whose kernel runs or has run. (If the message is answered, nobody waits for it.)
+    pub(crate) fn fail_kernel(&self, MessageId { port, seq }: MessageId, e: &Error) {
+        let port = &self.all[port];
+        if let Some(sent) = port.flight.lock().unanswered(seq) {
+            let kernel = port.kernel_name(sent.awaited.kernel);
+            let error = Error::new(format!("kernel {kernel} failed on {}: {e}", port.name));
+            self.all[sent.queue.port()].failures.fail(sent.queue.id, error);
         }
-    }
-
-    /// Fails a queue, perhaps that of another device than the message that failed.
-    fn fail_queue(&self, queue: &Queue, error: Error) {
-        self.all[queue.port()].failures.fail(queue.id, error);
     }
 
     /// Ends a part of a message other than its answer.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//! The connection to all devices: sends messages, starts transfers, dispatches arrivals, and writes the output of
-//! regions. Once the link is broken, every call fails, here and in the modules that use this one.
+//! The connection to all devices: sends messages, starts transfers, and dispatches arrivals. Once the link is broken,
+//! every call fails, here and in the modules that use this one.
 
-use crate::base::limits::OUTPUT_STEP;
 use crate::base::lock::{Mutex, order};
 use crate::base::{Error, Result, log};
 use crate::debug;
@@ -18,10 +17,8 @@ use crate::plugin::messages::queue::{MessageId, Open, Queue};
 use crate::plugin::messages::queue_trace::Tracing;
 use crate::plugin::program::console::Console;
 use crate::plugin::program::ending;
-use crate::plugin::unified::{Post, Request, SpareBuffers, Unified};
+use crate::plugin::unified::{Request, Unified};
 use crate::sys::deadline::{Deadline, end, end_launcher, flush_streams};
-use crate::wire::control::{Answer, Control};
-use crate::wire::memory_piece;
 use crate::wire::reply::{Digests, Failure, Reply};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -31,8 +28,6 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long MPI may take to end all ranks.
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
-/// How often to retry writing the output of regions while another thread holds the stream.
-const OUTPUT_RETRY: Duration = Duration::from_micros(100);
 
 /// The purpose of a bulk transfer, which the link returns at its end. Owns the transfer's memory unless that is the
 /// program's.
@@ -53,11 +48,11 @@ pub(crate) struct Connection {
     pub(crate) rank: usize,
     pub(crate) tracing: Tracing,
     /// The addresses of all devices, for error messages.
-    addresses: OnceLock<Arc<AddressMap>>,
-    console: Console,
+    pub(crate) addresses: OnceLock<Arc<AddressMap>>,
+    pub(super) console: Console,
     pub(crate) unified: Unified,
     /// By device: the queue for messages that the program did not request.
-    housekeeping: Vec<Arc<Queue>>,
+    pub(super) housekeeping: Vec<Arc<Queue>>,
     /// The thread that ends the process.
     ended_by: OnceLock<ThreadId>,
 }
@@ -82,11 +77,6 @@ impl Connection {
             ended_by: OnceLock::new(),
             ports,
         }
-    }
-
-    /// Lets error messages name the device that an address belongs to.
-    pub(crate) fn set_addresses(&self, addresses: Arc<AddressMap>) {
-        let _ = self.addresses.set(addresses);
     }
 
     /// Notes that the calling thread ends the process: a broken connection then does not fail other threads' calls.
@@ -187,11 +177,8 @@ impl Connection {
         let Some((port, message)) = self.ports.sender(from, message) else {
             self.protocol_error(from, "it is no device of this program");
         };
-        let reply = match Reply::parse(message) {
-            Ok(reply) => reply,
-            Err(e) => self.protocol_error(from, &e.to_string()),
-        };
-        match reply {
+        let senseless = |e: Error| -> ! { self.protocol_error(from, &e.to_string()) };
+        match Reply::parse(message).unwrap_or_else(|e| senseless(e)) {
             Reply::Done { seq, bytes } => {
                 if !self.ports.answer(MessageId { port, seq }, Ok(bytes)) {
                     self.protocol_error(from, "a reply does not fit its message");
@@ -202,37 +189,36 @@ impl Connection {
                     self.protocol_error(from, "a reply without a message");
                 }
             }
-            Reply::Output { stream, bytes } => {
-                self.ports[port].count_unasked();
-                self.console.push(port, stream, bytes);
-            }
-            Reply::Fetch { at, len, known } => {
-                self.ask(port, Request::Fetch { at, len, known: known.0.to_vec() });
-            }
-            Reply::Find { at } => self.ask(port, Request::Find { at }),
-            Reply::Changed { seq, changes } => {
-                self.ports[port].count_unasked();
-                if let Err(e) = self.unified.take_over(port, changes) {
-                    diagnose::fail_kernel(&self.ports, MessageId { port, seq }, &e);
-                }
-                self.ports[port].count_merged();
-            }
-            Reply::ChangedThere { seq, at, len, new, old } => {
-                self.ask(port, Request::TakeOver { seq, at, len, new, old });
-            }
-            Reply::ChangedAside { seq, at, len, old } => {
-                self.ports[port].count_unasked();
-                self.receive_changed(MessageId { port, seq }, at, len as usize, old);
-            }
             Reply::Records(_) if !self.tracing.on => {
                 self.protocol_error(from, "it sends records that nobody asked for")
             }
-            Reply::Records(records) => {
-                if let Err(e) = self.ports[port].keep(records) {
-                    self.protocol_error(from, &e.to_string());
-                }
-            }
+            Reply::Records(records) => self.ports[port].keep(records).unwrap_or_else(|e| senseless(e)),
+            upcall => self.note(port, upcall),
         }
+    }
+
+    /// Notes an upcall of a device. A thread that holds no lock serves it, except that changes are merged here: the
+    /// answer to their kernel may follow at once.
+    #[inline(never)]
+    fn note(&self, port: usize, upcall: Reply<'_>) {
+        self.ports[port].count_unasked();
+        let request = match upcall {
+            Reply::Output { stream, bytes } => return self.console.push(port, stream, bytes),
+            Reply::Changed { seq, changes } => {
+                if let Err(e) = self.unified.take_over(port, changes) {
+                    self.ports.fail_kernel(MessageId { port, seq }, &e);
+                }
+                return self.ports[port].count_merged();
+            }
+            Reply::ChangedAside { seq, at, len, old } => {
+                return self.receive_changed(MessageId { port, seq }, at, len as usize, old);
+            }
+            Reply::ChangedThere { seq, at, len, new, old } => Request::TakeOver { seq, at, len, new, old },
+            Reply::Fetch { at, len, known } => Request::Fetch { at, len, known: known.0.to_vec() },
+            Reply::Find { at } => Request::Find { at },
+            Reply::Done { .. } | Reply::Failed { .. } | Reply::Records(_) => return,
+        };
+        self.unified.ask(port, request);
     }
 
     /// Receives a piece of the memory that a kernel changed.
@@ -247,14 +233,8 @@ impl Connection {
         let _ = self.link.receive_bulk(self.memory_of(message.port), span, changed);
     }
 
-    fn memory_of(&self, port: usize) -> Peer {
+    pub(super) fn memory_of(&self, port: usize) -> Peer {
         Peer { rank: self.ports[port].rank, tag: TAG_MEMORY }
-    }
-
-    /// Notes a device's request. The driving thread answers it once it holds no lock.
-    fn ask(&self, port: usize, request: Request) {
-        self.ports[port].count_unasked();
-        self.unified.ask(port, request);
     }
 
     // ---- failures --------------------------------------------------------------
@@ -275,17 +255,6 @@ impl Connection {
     fn protocol_error(&self, from: usize, what: &str) -> ! {
         log::error(format_args!("rank {from} sent a message that makes no sense ({what}); ending the job"));
         self.abort(1)
-    }
-
-    /// Fails if the device has failed before. Writes the reason first.
-    #[inline]
-    pub(crate) fn check_alive(&self, port: usize) -> Result<()> {
-        let alive = self.ports[port].failures.alive();
-        if alive.is_err() {
-            self.ports[port].failures.note_failed_call();
-            self.finish_output(port);
-        }
-        alive
     }
 
     /// Fails a message, and its device if that is lost or nobody waits for the message. False if no such message is
@@ -323,7 +292,7 @@ impl Connection {
     }
 
     #[cold]
-    fn broken(&self, e: Error) -> Error {
+    pub(super) fn broken(&self, e: Error) -> Error {
         if self.ended_by.get().is_some_and(|&t| t != std::thread::current().id()) {
             if ending::has_begun() {
                 // `guard` holds the call instead: this function's callers have locks that the ending thread may need.
@@ -337,83 +306,5 @@ impl Connection {
             Error::Text(reason) if is_first => diagnose::broken_connection(&self.ports, &reason),
             _ => Error::Reported,
         }
-    }
-
-    // ---- output ----------------------------------------------------------------
-
-    /// True if output of regions is not written yet, or a device has made a request.
-    #[inline]
-    pub(crate) fn has_output(&self) -> bool {
-        self.console.is_waiting() || self.unified.is_asked()
-    }
-
-    /// Answers the requests of devices, and writes the output of regions unless another thread holds the program's
-    /// streams. May block forever: the caller must hold no lock of this library.
-    #[inline]
-    pub(crate) fn write_output(&self) {
-        if self.unified.is_asked() {
-            self.unified.answer(&self.ports, self);
-        }
-        if self.console.is_waiting() {
-            self.write_output_now();
-        }
-    }
-
-    #[cold]
-    fn write_output_now(&self) {
-        self.console.write(&|device| self.ports[device].in_flight() > 0);
-        for (device, queue) in self.housekeeping.iter().enumerate() {
-            if let Some(bytes) = self.console.acknowledge(device, OUTPUT_STEP as u64) {
-                // If the link is broken, the waiting threads find out.
-                let _ = self.control(queue, |batch| batch.control(Control::Printed { bytes }));
-            }
-        }
-    }
-
-    /// True if all output of a device is written, or cannot be.
-    #[inline]
-    pub(crate) fn is_output_written(&self, port: usize) -> bool {
-        !self.console.owes(port)
-    }
-
-    /// Waits until all output of a device is written, or cannot be.
-    #[inline]
-    pub(crate) fn finish_output(&self, port: usize) {
-        while self.console.owes(port) {
-            self.wait_for_output();
-        }
-    }
-
-    /// Writes the output of regions, or lets the thread that holds the stream do it.
-    #[cold]
-    fn wait_for_output(&self) {
-        let before = self.console.is_waiting();
-        self.write_output();
-        if before && self.console.is_waiting() {
-            std::thread::sleep(OUTPUT_RETRY);
-        }
-    }
-}
-
-impl Post for Connection {
-    fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()> {
-        self.control(&self.housekeeping[port], |batch| batch.control(Control::Answer(answer)))
-    }
-
-    fn buffers(&self) -> &SpareBuffers {
-        &self.unified.buffers
-    }
-
-    fn piece(&self, port: usize, mut bytes: Vec<u8>) -> Result<()> {
-        debug!("bulk data to rank {}: {} bytes", self.ports[port].rank, bytes.len());
-        // SAFETY: as in `receive_changed`.
-        let span = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        self.link.send_bulk(self.memory_of(port), span, Completion::Sent(bytes)).map_err(|e| self.broken(e))?;
-        // The earlier pieces move while the next one is read.
-        self.drive().map(drop)
-    }
-
-    fn piece_len(&self) -> Option<usize> {
-        memory_piece(self.link.fragment())
     }
 }

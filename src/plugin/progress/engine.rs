@@ -3,6 +3,7 @@
 
 use super::connection::{Completion, Connection};
 use super::heartbeat::Heartbeat;
+use super::upcalls::Upcalls;
 use super::wait::Waiting;
 use crate::base::limits::IN_FLIGHT;
 use crate::base::settings::Backend;
@@ -254,7 +255,7 @@ impl Engine {
                 Position::Open(queue) if waiting.is_some_and(|w| Arc::ptr_eq(w, &queue)) => return Ok(None),
                 Position::Open(queue) => {
                     // On a lost device or a broken link the event would stay open forever.
-                    self.connection.check_alive(queue.port())?;
+                    Upcalls(&self.connection).check_alive(queue.port())?;
                     self.flush(&queue, &mut queue.open())?;
                 }
                 Position::Sent(message) => return Ok((!self.is_over(message)).then_some(message)),
@@ -277,7 +278,7 @@ impl Engine {
     #[inline]
     pub(crate) fn poll(&self) -> Result<Progress> {
         let progress = self.connection.drive()?;
-        self.connection.write_output();
+        Upcalls(&self.connection).serve();
         Ok(progress)
     }
 
@@ -290,7 +291,7 @@ impl Engine {
     #[inline]
     pub(crate) fn wait(&self, queue: &Arc<Queue>) -> Result<()> {
         self.wait_until(Some(queue), &|| queue.pending.is_idle())?;
-        self.connection.finish_output(queue.port());
+        Upcalls(&self.connection).finish_output(queue.port());
         if ending::has_begun() {
             // Process exit may have begun during `finish_output`, which waits for the program's streams.
             ending::hold();
@@ -304,6 +305,6 @@ impl Engine {
 
     /// True if everything that a queue has sent is complete.
     pub(crate) fn is_done(&self, queue: &Queue) -> bool {
-        queue.pending.is_idle() && self.connection.is_output_written(queue.port())
+        queue.pending.is_idle() && !self.connection.console.owes(queue.port())
     }
 }

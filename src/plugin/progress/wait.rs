@@ -7,6 +7,7 @@
 use super::connection::Connection;
 use super::heartbeat::{self, Heartbeat};
 use super::progress_lock::{ProgressLock, Watch};
+use super::upcalls::Upcalls;
 use crate::base::Result;
 use crate::base::limits::IN_FLIGHT;
 use crate::link::Progress;
@@ -91,10 +92,10 @@ impl Waiting {
             }
             self.progress.unlock();
             let then = driven?;
-            if connection.has_output() {
+            if Upcalls(connection).are_waiting() {
                 // Writing may take long, or block: let another thread have the watch meanwhile.
                 watch = None;
-                connection.write_output();
+                Upcalls(connection).serve();
             }
             if done() {
                 break;
@@ -147,13 +148,13 @@ impl Waiting {
     ) -> Result<Then> {
         while !done() {
             match connection.drive()? {
-                Progress::Made if connection.has_output() => {
+                Progress::Made if Upcalls(connection).are_waiting() => {
                     // More may have arrived: this thread polls again before it sleeps.
                     backoff.retract();
                     return Ok(Then::Pause);
                 }
                 Progress::Made => backoff.reset(),
-                _ if backoff.is_long() && connection.has_output() => return Ok(Then::Pause),
+                _ if backoff.is_long() && Upcalls(connection).are_waiting() => return Ok(Then::Pause),
                 _ if self.progress.is_wanted() && since.elapsed() > SHORT => return Ok(Then::GiveWay),
                 // The driving thread may have polled before this one announced its sleep; it may also be inside MPI for
                 // long.

@@ -2,7 +2,7 @@
 //! Sends the program's memory to a device, except what the device already has: it keeps pages of earlier regions, and
 //! names them by digests. The program compares these with digests of its current memory.
 
-use super::Post;
+use super::{Post, SpareBuffers};
 use crate::base::Result;
 use crate::base::limits::{self, MEMORY_PIECE_MIN};
 use crate::sys::node;
@@ -20,9 +20,14 @@ const PIECE: usize = (MESSAGE_MAX - PAGE / 2) / PAGE * PAGE;
 const MESSAGES: usize = PIECE / PAGE * BLOCK;
 
 /// Sends the readable prefix of a range that begins with a page; false if nothing is readable.
-pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known<'_>) -> Result<bool> {
-    let aside = post.0.piece_len();
-    let mut sender = Sender { post, aside, at: range.start, end: range.end, same: 0, bytes: post.0.buffers().take() };
+pub(super) fn send(
+    post: (&dyn Post, usize),
+    buffers: &SpareBuffers,
+    range: Range<u64>,
+    mut known: Known<'_>,
+) -> Result<bool> {
+    let (aside, bytes) = (post.0.piece_len(), buffers.take());
+    let mut sender = Sender { post, buffers, aside, at: range.start, end: range.end, same: 0, bytes };
     let (mut at, next) = (range.start, known.take()?);
     let mut parts = Parts { next, rest: known };
     while at < range.end {
@@ -37,7 +42,7 @@ pub(super) fn send(post: (&dyn Post, usize), range: Range<u64>, mut known: Known
     if at > range.start {
         sender.flush(false)?;
     }
-    post.0.buffers().give(sender.bytes);
+    buffers.give(sender.bytes);
     Ok(at > range.start)
 }
 
@@ -65,6 +70,7 @@ impl Parts<'_> {
 /// Sends memory: next, the `same` bytes at an address that the device already has, and the `bytes` after these.
 struct Sender<'a> {
     post: (&'a dyn Post, usize),
+    buffers: &'a SpareBuffers,
     /// Bytes of a piece of bulk data, if bulk data can be used.
     aside: Option<usize>,
     at: u64,
@@ -102,7 +108,7 @@ impl Sender<'_> {
     fn flush(&mut self, more: bool) -> Result<()> {
         let (post, port) = self.post;
         if self.aside.is_some() && self.bytes.len() >= MEMORY_PIECE_MIN {
-            let bytes = std::mem::replace(&mut self.bytes, post.buffers().take());
+            let bytes = std::mem::replace(&mut self.bytes, self.buffers.take());
             let (at, same, len) = (self.at, self.same, bytes.len());
             post.answer(port, Answer::PagesAside { at, same, more, len: len as u32 })?;
             post.piece(port, bytes)?;

@@ -19,7 +19,6 @@ use crate::base::settings::{self, Backend, Settings};
 use crate::base::{Error, Result, elf};
 use crate::plugin::addresses::address_map::Reservation;
 use crate::plugin::addresses::host_allocations::Allocations;
-use crate::plugin::messages::diagnose;
 use crate::plugin::messages::port::Ports;
 use crate::plugin::messages::queue::MessageId;
 use crate::plugin::program::libraries::loaded_libraries;
@@ -108,8 +107,6 @@ impl SpareBuffers {
 pub(super) trait Post {
     /// Sends an answer.
     fn answer(&self, port: usize, answer: Answer<'_>) -> Result<()>;
-    /// The buffers for pieces.
-    fn buffers(&self) -> &SpareBuffers;
     /// Sends a piece of the program's memory as bulk data.
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()>;
     /// The size of a piece, if pieces can be sent.
@@ -299,7 +296,7 @@ impl Unified {
             let answered = self.may_use(port).and_then(|may_use| match request {
                 _ if !may_use => Ok(false),
                 Request::Fetch { at, len, known } => {
-                    fetch::send((post, port), at..at.saturating_add(len), Known(&known))
+                    fetch::send((post, port), &self.buffers, at..at.saturating_add(len), Known(&known))
                 }
                 Request::TakeOver { seq, at, len, new, old } => {
                     ports[port].failures.alive()?;
@@ -361,7 +358,7 @@ impl Unified {
             if n != here.len() as isize || xxh3_128(here) != old {
                 others |= 1 << i;
             } else if let Err(e) = self.take_over_range(at, new, here) {
-                diagnose::fail_kernel(ports, of, &e);
+                ports.fail_kernel(of, &e);
             }
         }
         others
@@ -396,7 +393,7 @@ impl Unified {
             drop(merging);
             for merged in merged {
                 let Some(merged) = merged else { return Ok(false) };
-                merged.unwrap_or_else(|e| diagnose::fail_kernel(ports, of, &e));
+                merged.unwrap_or_else(|e| ports.fail_kernel(of, &e));
             }
         }
         Ok(true)

@@ -2,7 +2,6 @@
 //! Unit tests of `src/plugin/unified/fetch.rs`, with memory of this process.
 
 use super::*;
-use crate::plugin::unified::SpareBuffers;
 use proptest::prelude::*;
 use std::cell::RefCell;
 
@@ -25,7 +24,6 @@ struct Device<'a> {
     at: u64,
     theirs: &'a [u8],
     piece_len: Option<usize>,
-    buffers: SpareBuffers,
     got: RefCell<Got>,
 }
 
@@ -64,10 +62,6 @@ impl Post for Device<'_> {
         Ok(())
     }
 
-    fn buffers(&self) -> &SpareBuffers {
-        &self.buffers
-    }
-
     fn piece(&self, port: usize, bytes: Vec<u8>) -> Result<()> {
         assert_eq!((port, self.got.borrow().pieces.last()), (PORT, Some(&bytes.len())));
         self.take(&bytes);
@@ -92,8 +86,8 @@ fn ask_in_pieces(memory: &[u8], theirs: &[u8], known: &[Range<usize>], piece_len
         let digest = xxh3_128(&theirs[part.clone()]);
         Known::push(&mut list, (at + part.start as u64, part.len() as u32, digest));
     }
-    let device = Device { at, theirs, piece_len, buffers: SpareBuffers::default(), got: RefCell::default() };
-    let is_there = send((&device, PORT), at..at + memory.len() as u64, Known(&list)).unwrap();
+    let device = Device { at, theirs, piece_len, got: RefCell::default() };
+    let is_there = send((&device, PORT), &SpareBuffers::default(), at..at + memory.len() as u64, Known(&list)).unwrap();
     let got = device.got.into_inner();
     assert_eq!((got.is_over, got.messages > 0), (is_there, is_there));
     is_there.then_some(got)
@@ -146,17 +140,13 @@ fn parts_outside_of_the_range_do_no_harm() {
     for page in [0, 3] {
         Known::push(&mut list, (at + page * PAGE as u64, 2 * PAGE as u32, digest));
     }
-    let device = Device {
-        at: at + PAGE as u64,
-        theirs: &here,
-        piece_len: None,
-        buffers: SpareBuffers::default(),
-        got: RefCell::default(),
-    };
+    let device = Device { at: at + PAGE as u64, theirs: &here, piece_len: None, got: RefCell::default() };
     // The first part begins before the range, the last one ends behind it.
-    assert!(send((&device, PORT), at + PAGE as u64..at + 4 * PAGE as u64, Known(&list)).unwrap());
+    assert!(
+        send((&device, PORT), &SpareBuffers::default(), at + PAGE as u64..at + 4 * PAGE as u64, Known(&list)).unwrap()
+    );
     assert_eq!(device.got.borrow().bytes.len(), 3 * PAGE);
-    assert!(!send((&device, PORT), u64::MAX - 4095..u64::MAX, Known(&list)).unwrap());
+    assert!(!send((&device, PORT), &SpareBuffers::default(), u64::MAX - 4095..u64::MAX, Known(&list)).unwrap());
 }
 
 #[test]
