@@ -55,7 +55,7 @@ const MOST: std::ops::RangeInclusive<u32> = 1..=65_536;
 /// The hosts of this process's batch allocation. Empty outside an allocation.
 pub(crate) fn of_allocation() -> Result<Vec<Host>> {
     let host = |name: &str| Host { name: name.to_string(), slots: None };
-    if let Some(list) = launchers::slurm_nodes() {
+    if let Some(list) = launchers::slurm::nodes() {
         let failed = |why: String| Error::new(format!("Slurm's allocation {list} can't be read: scontrol: {why}"));
         let scontrol = programs::tool("scontrol").ok_or_else(|| failed("it is not on the PATH".into()))?;
         let out = Command::new(scontrol).args(["show", "hostnames", &list]).output();

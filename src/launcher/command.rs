@@ -4,6 +4,7 @@
 use super::options::{Bind, LauncherKind, Options};
 use crate::base::{Error, Result};
 use crate::job::hosts;
+use crate::sys::launchers::slurm;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,13 +42,21 @@ impl Job {
         }
         let mut words = vec![self.launcher.clone().into_os_string()];
         let is_spread = !self.hosts.is_empty();
+        let says = |what: &str| self.arguments.iter().any(|word| word.to_string_lossy().contains(what));
+        // Within Slurm, mpirun starts no more ranks on a host than Slurm has tasks there, and takes the hosts in
+        // Slurm's order, whatever `--host` says; only the sequential mapper takes the list as it is.
+        let is_sequence = self.kind == LauncherKind::Mpirun && slurm::nodes().is_some() && !says("map-by");
+        // One name for each rank.
+        let sequence = || {
+            let names = self.hosts.iter().flat_map(|(name, n)| vec![name.as_str(); *n as usize]);
+            OsString::from(names.collect::<Vec<_>>().join(","))
+        };
         match self.kind {
             LauncherKind::Mpirun => {
                 // The user may place more devices on a host than it has cores.
                 words.push("--oversubscribe".into());
-                let says = |what: &str| self.arguments.iter().any(|word| word.to_string_lossy().contains(what));
                 if is_spread && !says("map-by") {
-                    words.extend(["--map-by", "slot"].map(OsString::from));
+                    words.extend(["--map-by", if is_sequence { "seq" } else { "slot" }].map(OsString::from));
                 }
                 // By default it takes names with the same first label for one host. (4.1 and 5 name this option
                 // differently.)
@@ -74,20 +83,17 @@ impl Job {
         let number = if self.kind == LauncherKind::Srun { "-n" } else { "-np" };
         words.extend([number.into(), self.ranks.to_string().into()]);
         if is_spread {
-            let hosts = list(&self.hosts);
+            let hosts = list(&self.hosts).into();
             words.extend(match self.kind {
-                LauncherKind::Mpirun => vec!["--host".into(), hosts.into()],
-                LauncherKind::Mpiexec => vec!["-hosts".into(), hosts.into()],
-                LauncherKind::Srun => {
-                    // One name for each rank.
-                    let names = self.hosts.iter().flat_map(|(name, n)| vec![name.as_str(); *n as usize]);
-                    let names = names.collect::<Vec<_>>().join(",");
-                    vec!["-m".into(), "arbitrary".into(), "-w".into(), names.into()]
-                }
+                LauncherKind::Mpirun => vec!["--host".into(), if is_sequence { sequence() } else { hosts }],
+                LauncherKind::Mpiexec => vec!["-hosts".into(), hosts],
+                LauncherKind::Srun => vec!["-m".into(), "arbitrary".into(), "-w".into(), sequence()],
             });
         }
         words.extend(with_environment(&self.environment, self.command.clone()));
-        Ok(words)
+        let is_own = self.kind != LauncherKind::Srun;
+        let variables = if is_own { slurm::sharing(self.kind == LauncherKind::Mpirun) } else { Vec::new() };
+        Ok(with_environment(&variables, words))
     }
 
     /// Lets mpirun and its daemons notice a cut connection before the program gives up a device behind

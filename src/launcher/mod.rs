@@ -108,8 +108,9 @@ impl Plan {
         }
         let said = options.program_mpi.or(settings.program_mpi);
         let calls_mpi = said.unwrap_or(own_mpi.is_some());
+        let allocation = hosts::of_allocation()?;
         let regions = Regions::of(options, program.as_ref(), settings.backend, calls_mpi);
-        let is_script = || match is_script_of_this_host(options, program.as_ref(), &regions) {
+        let is_script = || match is_script_of_this_host(options, program.as_ref(), &regions, &allocation) {
             // An MPI application needs no place for devices on other hosts.
             Err(_) if calls_mpi => Ok(false),
             known => known,
@@ -118,7 +119,7 @@ impl Plan {
         // Devices must not be ranks of an MPI application's MPI_COMM_WORLD: its ranks spawn them.
         let spawns = (calls_mpi || !is_job) && !options.info;
         let job = Job::empty(kind, launcher, options, settings.heartbeat);
-        let (program_hosts, devices, hosts) = place(options, spawns, |hosts| match regions.uses_all {
+        let (program_hosts, devices, hosts) = place(options, spawns, &allocation, |hosts| match regions.uses_all {
             true => accelerators::count(&job, &build.device, &regions, hosts),
             false => Ok(None),
         })?;
@@ -152,7 +153,7 @@ impl Plan {
             if !hosts.is_empty() {
                 environment.push(("OMPTARGET_MPI_HOSTS".into(), command::list(&hosts).into()));
                 // mpirun must know all hosts: Open MPI 4.1 crashes if two ranks add hosts at once.
-                places = [program_hosts, hosts.clone()].concat();
+                places = merged([program_hosts, hosts.clone()].concat());
             }
         } else {
             // By default as many devices as one rank has.
@@ -179,7 +180,12 @@ impl Plan {
 /// True for a script that runs on this host without further options about the job: it may start several programs, and
 /// MPI starts only once in a slot of a job. (As a rank of a job, the first program would have faster regions, because
 /// Open MPI 4 shares no memory with processes that it has spawned.)
-fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions: &Regions) -> Result<bool> {
+fn is_script_of_this_host(
+    options: &Options,
+    program: Option<&Program>,
+    regions: &Regions,
+    allocation: &[hosts::Host],
+) -> Result<bool> {
     let Options { placement, .. } = options;
     let says_more = options.info
         || options.program.is_some()
@@ -189,7 +195,7 @@ fn is_script_of_this_host(options: &Options, program: Option<&Program>, regions:
         || placement.ranks > 1
         || launchers::launcher().is_some();
     let is_candidate = program.is_some_and(|p| p.is_script) && !regions.uses_all && !says_more;
-    Ok(is_candidate && named_hosts(placement, false)?.is_empty())
+    Ok(is_candidate && named_hosts(placement, false, allocation)?.is_empty())
 }
 
 /// Merges the entries of each host, with all of its ranks: launchers fill one host after the other.
@@ -205,13 +211,13 @@ fn merged(hosts: Hosts) -> Hosts {
 }
 
 /// The hosts for devices that the user or the batch system names.
-fn named_hosts(placement: &Placement, spawns: bool) -> Result<Vec<hosts::Host>> {
+fn named_hosts(placement: &Placement, spawns: bool, allocation: &[hosts::Host]) -> Result<Vec<hosts::Host>> {
     match (&placement.hosts, &placement.hostfile) {
         (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts")),
         (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile")),
         // The launcher places the ranks of an MPI application, whose devices run beside them.
         _ if spawns => Ok(Vec::new()),
-        _ => hosts::of_allocation(),
+        _ => Ok(allocation.to_vec()),
     }
 }
 
@@ -220,21 +226,26 @@ fn named_hosts(placement: &Placement, spawns: bool) -> Result<Vec<hosts::Host>> 
 fn place(
     options: &Options,
     spawns: bool,
+    allocation: &[hosts::Host],
     count: impl FnOnce(&mut [hosts::Host]) -> Result<Option<u32>>,
 ) -> Result<(Hosts, u32, Hosts)> {
     let (placement, this_host) = (&options.placement, node::host_name());
-    let mut named = named_hosts(placement, spawns)?;
+    let mut named = named_hosts(placement, spawns, allocation)?;
     let is_open = placement.devices.or(placement.devices_per_node).is_none();
     // An MPI application's ranks are not placed yet; and --check must also report hosts that can't be counted.
     let counted = if is_open && !spawns && !options.check { count(&mut named)? } else { None };
     let is_allocation = placement.hosts.is_none() && placement.hostfile.is_none();
     // A batch system and the host itself may use names of different networks (n1.ib, n1.mgmt).
     let label = |name: &str| name.split('.').next().map(str::to_owned);
-    let here = || named.iter().find(|h| label(&h.name) == label(&this_host));
+    let is_this = |h: &&hosts::Host| label(&h.name) == label(&this_host);
+    let here = || named.iter().find(is_this);
     // This host's own name may abbreviate two names in a list.
     let full = || named.iter().find(|h| hosts::is_same(&h.name, &this_host) && hosts::has_own_address(&h.name));
-    // From a login node the program also goes into the allocation.
-    let host = if is_allocation { here().or(named.first()) } else { full() };
+    // From a login node the program also goes into the allocation, which may lack some of the named hosts.
+    let is_outside = !allocation.is_empty() && !allocation.iter().any(|h| is_this(&h));
+    let first = || named.iter().find(|h| allocation.iter().any(|node| hosts::is_same(&node.name, &h.name)));
+    let host = if is_allocation { here() } else { full() };
+    let host = host.or_else(|| first().filter(|_| is_outside));
     let host = host.map_or(this_host.as_str(), |h| h.name.as_str());
     // Each rank of an MPI application has its own devices.
     let sets = if spawns { placement.ranks } else { 1 };

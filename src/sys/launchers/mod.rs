@@ -4,6 +4,7 @@
 //! knows the launchers' executables.
 
 pub(crate) mod processes;
+pub(crate) mod slurm;
 
 use crate::base::settings;
 use std::ffi::{OsStr, c_int};
@@ -151,11 +152,6 @@ fn job() -> String {
 pub(crate) fn file_of_slot() -> Option<PathBuf> {
     let (folder, job, rank) = (text("PMIX_SERVER_TMPDIR")?, text("PMIX_NAMESPACE")?, text(PMIX_RANK)?);
     Some(PathBuf::from(folder).join(format!("omptarget-mpi.{}.{rank}", job.replace('/', "_"))))
-}
-
-/// The nodes of this process's Slurm allocation, in Slurm's notation.
-pub(crate) fn slurm_nodes() -> Option<String> {
-    text("SLURM_JOB_NODELIST")
 }
 
 /// The file with the nodes of PBS's allocation: a line for each core, in any order.
