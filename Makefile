@@ -152,6 +152,7 @@ check: setup
 
 check-all:
 	@scripts/setup check19
+	@scripts/setup slurm
 	@scripts/check everything
 
 check-faults: setup

@@ -108,7 +108,7 @@ impl Plan {
         }
         let said = options.program_mpi.or(settings.program_mpi);
         let calls_mpi = said.unwrap_or(own_mpi.is_some());
-        let allocation = hosts::of_allocation()?;
+        let allocation = hosts::of_allocation();
         let regions = Regions::of(options, program.as_ref(), settings.backend, calls_mpi);
         let is_script = || match is_script_of_this_host(options, program.as_ref(), &regions, &allocation) {
             // An MPI application needs no place for devices on other hosts.
@@ -184,7 +184,7 @@ fn is_script_of_this_host(
     options: &Options,
     program: Option<&Program>,
     regions: &Regions,
-    allocation: &[hosts::Host],
+    allocation: &Result<Vec<hosts::Host>>,
 ) -> Result<bool> {
     let Options { placement, .. } = options;
     let says_more = options.info
@@ -211,13 +211,13 @@ fn merged(hosts: Hosts) -> Hosts {
 }
 
 /// The hosts for devices that the user or the batch system names.
-fn named_hosts(placement: &Placement, spawns: bool, allocation: &[hosts::Host]) -> Result<Vec<hosts::Host>> {
+fn named_hosts(placement: &Placement, spawns: bool, allocation: &Result<Vec<hosts::Host>>) -> Result<Vec<hosts::Host>> {
     match (&placement.hosts, &placement.hostfile) {
         (Some(list), _) => hosts::parse_list(list).map_err(|e| e.context("--hosts")),
         (_, Some(file)) => hosts::read_file(file).map_err(|e| e.context("--hostfile")),
         // The launcher places the ranks of an MPI application, whose devices run beside them.
         _ if spawns => Ok(Vec::new()),
-        _ => Ok(allocation.to_vec()),
+        _ => allocation.clone(),
     }
 }
 
@@ -226,7 +226,7 @@ fn named_hosts(placement: &Placement, spawns: bool, allocation: &[hosts::Host]) 
 fn place(
     options: &Options,
     spawns: bool,
-    allocation: &[hosts::Host],
+    allocation: &Result<Vec<hosts::Host>>,
     count: impl FnOnce(&mut [hosts::Host]) -> Result<Option<u32>>,
 ) -> Result<(Hosts, u32, Hosts)> {
     let (placement, this_host) = (&options.placement, node::host_name());
@@ -241,7 +241,9 @@ fn place(
     let here = || named.iter().find(is_this);
     // This host's own name may abbreviate two names in a list.
     let full = || named.iter().find(|h| hosts::is_same(&h.name, &this_host) && hosts::has_own_address(&h.name));
-    // From a login node the program also goes into the allocation, which may lack some of the named hosts.
+    // From a login node the program also goes into the allocation, which may lack some of the named hosts. With hosts
+    // that the user names, an allocation that can't be read does not matter.
+    let allocation = allocation.as_deref().unwrap_or_default();
     let is_outside = !allocation.is_empty() && !allocation.iter().any(|h| is_this(&h));
     let first = || named.iter().find(|h| allocation.iter().any(|node| hosts::is_same(&node.name, &h.name)));
     let host = if is_allocation { here() } else { full() };
