@@ -91,8 +91,13 @@ impl Job {
             });
         }
         words.extend(with_environment(&self.environment, self.command.clone()));
-        let is_own = self.kind != LauncherKind::Srun;
-        let variables = if is_own { slurm::sharing(self.kind == LauncherKind::Mpirun) } else { Vec::new() };
+        // Hydra would give ssh the arguments of srun.
+        let is_by_srun = match self.kind {
+            LauncherKind::Mpirun => true,
+            LauncherKind::Mpiexec => !says("-launcher") && !says("-bootstrap"),
+            LauncherKind::Srun => false,
+        };
+        let variables = if is_by_srun { slurm::sharing(self.kind == LauncherKind::Mpirun) } else { Vec::new() };
         Ok(with_environment(&variables, words))
     }
 

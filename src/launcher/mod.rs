@@ -244,7 +244,8 @@ fn place(
     // From a login node the program also goes into the allocation, which may lack some of the named hosts. With hosts
     // that the user names, an allocation that can't be read does not matter.
     let allocation = allocation.as_deref().unwrap_or_default();
-    let is_outside = !allocation.is_empty() && !allocation.iter().any(|h| is_this(&h));
+    let is_inside = || allocation.iter().any(|h| is_this(&h) || hosts::is_here(&h.name));
+    let is_outside = !allocation.is_empty() && !launchers::slurm::is_on_node() && !is_inside();
     let first = || named.iter().find(|h| allocation.iter().any(|node| hosts::is_same(&node.name, &h.name)));
     let host = if is_allocation { here() } else { full() };
     let host = host.or_else(|| first().filter(|_| is_outside));

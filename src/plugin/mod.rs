@@ -225,12 +225,9 @@ impl Plugin {
     /// Unloads an image. When the last device unloads it, all devices drop it. Process exit leaves it loaded while
     /// another thread's region runs.
     pub(crate) fn unload(&self, device: &Device, id: u32) -> Result<()> {
-        if ending::is_ending_thread() && ending::has_other_users() {
-            shutdown::settle(&self.engine);
-            if device.port().in_flight() > 0 {
-                // The region's kernel may be in this image. It would continue in unmapped code.
-                return Ok(());
-            }
+        if ending::is_ending_thread() && device.port().has_awaited_kernel() {
+            // The kernel may be in this image. It would continue in unmapped code.
+            return Ok(());
         }
         let Some(received) = self.distribution.remove(&self.devices, device, id)? else { return Ok(()) };
         if let Some(trace) = &*self.trace.lock() {

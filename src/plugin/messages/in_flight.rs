@@ -123,6 +123,11 @@ impl InFlight {
     pub(crate) fn kernel(&self) -> Option<u64> {
         self.sent.iter().find(|s| !s.answered && s.awaited.kernel != 0).map(|s| s.awaited.kernel)
     }
+
+    /// True if a message for which `is_awaited` returns true runs a kernel.
+    pub(crate) fn has_kernel(&self, is_awaited: impl Fn(&Arc<Queue>, u64) -> bool) -> bool {
+        self.sent.iter().any(|s| !s.answered && s.awaited.kernel != 0 && is_awaited(&s.queue, s.seq))
+    }
 }
 
 #[cfg(test)]

@@ -87,6 +87,12 @@ impl Port {
         seq
     }
 
+    /// True while a kernel runs that is not unawaited.
+    pub(crate) fn has_awaited_kernel(&self) -> bool {
+        let unawaited = self.unawaited.lock();
+        self.flight.lock().has_kernel(|queue, seq| !unawaited.contains(queue, seq))
+    }
+
     /// A condition to wait for: all messages that are unawaited now are complete, or the device is lost.
     pub(crate) fn when_unawaited_are_over(&self) -> impl Fn() -> bool {
         let left = self.unawaited.lock().numbers();

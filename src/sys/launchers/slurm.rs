@@ -17,6 +17,11 @@ pub(crate) fn nodes() -> Option<String> {
     text("SLURM_JOB_NODELIST")
 }
 
+/// True on a node of the allocation: Slurm sets this for all that it starts there.
+pub(crate) fn is_on_node() -> bool {
+    text("SLURMD_NODENAME").is_some()
+}
+
 /// The variables with which mpirun's or Hydra's own srun shares cores with other steps of the job. Without them it
 /// waits for the end of a step that holds all cores, such as the `srun --pty bash` in which the launcher runs. What the
 /// user has set stays.
